@@ -1,0 +1,49 @@
+"""Recurrent networks with a controlled spectrum, for PyTorch.
+
+The public surface, all of it. Names are resolved when first used, so that `import enrnn` itself is instant.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import functional as functional
+    from ._citation import citation as citation
+    from .layers import ENRNN as ENRNN
+    from .layers import BakedCell as BakedCell
+    from .layers import BakedRNN as BakedRNN
+    from .layers import ENRNNCell as ENRNNCell
+    from .matrices import Cayley as Cayley
+    from .matrices import EigenvalueNormalized as EigenvalueNormalized
+    from .matrices import eigenvalue_normalized as eigenvalue_normalized
+    from .matrices import orthogonal as orthogonal
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "ENRNN": "layers",
+    "ENRNNCell": "layers",
+    "BakedRNN": "layers",
+    "BakedCell": "layers",
+    "Cayley": "matrices",
+    "EigenvalueNormalized": "matrices",
+    "orthogonal": "matrices",
+    "eigenvalue_normalized": "matrices",
+    "functional": "functional",
+    "citation": "_citation",
+}
+
+__all__ = [*_HOME, "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = importlib.import_module(f".{_HOME[name]}", __name__)
+    value = home if name == _HOME[name] else getattr(home, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

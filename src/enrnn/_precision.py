@@ -1,0 +1,25 @@
+"""In which precision the constrained matrices are computed, and how to tell that a graph is being recorded."""
+
+import torch
+from torch import Tensor
+
+
+def working_dtype(tensor: Tensor) -> torch.dtype:
+    """The dtype a constraint is computed in: float64, or float32 on devices that have no float64.
+
+    A solve in float32 loses orthogonality as the condition of `I + A` grows with training; in float64 what is left
+    is the single rounding back to the parameter's dtype.
+    """
+    return torch.float32 if tensor.device.type == "mps" else torch.float64
+
+
+def state_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype matrices and states are held in: at least float32, whatever the module's parameters are stored as."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def recording(tensor: Tensor) -> bool:
+    """Whether this call is being traced or captured, so that looking at a value on the host is impossible."""
+    if torch.compiler.is_compiling() or tensor.is_meta:
+        return True
+    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()

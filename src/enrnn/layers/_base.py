@@ -1,0 +1,230 @@
+"""What every recurrent layer here shares with `torch.nn.RNN`: shapes, stacking, directions, packing, dropout, errors."""
+
+import numbers
+import warnings
+from collections.abc import Iterator
+from typing import overload
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from .._checks import InputError, boolean, positive_int
+from .._precision import state_dtype
+from ._module import Device, Pointwise, RecurrentModule
+
+
+class RecurrentLayer(RecurrentModule):
+    """`h_t = σ(U x_t + W h_{t−1}, b)` with `torch.nn.RNN`'s interface; a subclass says how `W` is written.
+
+    It implements `_add_recurrence` (register the parameters of `W` under names that end in `suffix`), `_reset_recurrence`,
+    `_run` and `recurrent_weight`, and ends its `__init__` with `_build()`.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        nonlinearity: Pointwise,
+        bias: bool,
+        batch_first: bool,
+        dropout: float,
+        bidirectional: bool,
+        input_weight: str,
+        backend: str,
+        device: Device,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__(input_size, hidden_size, nonlinearity, bias, input_weight, backend, device, dtype)
+        self.num_layers = positive_int("num_layers", num_layers)
+        self.batch_first = boolean("batch_first", batch_first)
+        if isinstance(dropout, bool) or not isinstance(dropout, numbers.Real) or not 0 <= dropout <= 1:
+            raise ValueError(
+                "dropout should be a number in range [0, 1] representing the probability of an element being zeroed, "
+                f"got: {dropout!r}"
+            )
+        self.dropout = float(dropout)
+        if self.dropout > 0 and self.num_layers == 1:
+            warnings.warn(
+                "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects num_layers "
+                f"greater than 1, but got dropout={dropout} and num_layers={num_layers}",
+                stacklevel=3,
+            )
+        self.bidirectional = boolean("bidirectional", bidirectional)
+
+    @property
+    def num_directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    def _build(self) -> None:
+        """Register and initialise everything, once the subclass's own settings stand."""
+        for suffix, inputs in self._suffixes():
+            self._add_input(suffix, inputs)
+            self._add_recurrence(suffix)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the parameters anew, as at construction."""
+        for suffix, _ in self._suffixes():
+            self._reset_input(suffix)
+            self._reset_recurrence(suffix)
+
+    def _add_recurrence(self, suffix: str) -> None:
+        raise NotImplementedError
+
+    def _reset_recurrence(self, suffix: str) -> None:
+        raise NotImplementedError
+
+    def _run(self, suffix: str, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor:
+        """All states [T, B, n] for projected `inputs` [T, B, n]."""
+        raise NotImplementedError
+
+    def recurrent_weight(self, layer: int = 0, direction: int = 0) -> Tensor:
+        """The whole matrix `W` of `h = σ(U x + W h)`, [n, n], differentiable."""
+        raise NotImplementedError
+
+    def _suffixes(self) -> Iterator[tuple[str, int]]:
+        """Every (layer, direction) in `torch.nn.RNN`'s order, with the size of its input."""
+        for layer in range(self.num_layers):
+            inputs = self.input_size if layer == 0 else self.hidden_size * self.num_directions
+            for direction in range(self.num_directions):
+                yield suffix_of(layer, direction), inputs
+
+    def _suffix(self, layer: int, direction: int) -> str:
+        if not 0 <= layer < self.num_layers:
+            raise ValueError(f"layer must lie between 0 and {self.num_layers - 1}, got: {layer}")
+        if not 0 <= direction < self.num_directions:
+            raise ValueError(f"direction must lie between 0 and {self.num_directions - 1}, got: {direction}")
+        return suffix_of(layer, direction)
+
+    @overload
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
+    @overload
+    def forward(self, input: PackedSequence, hx: Tensor | None = None) -> tuple[PackedSequence, Tensor]: ...
+    def forward(
+        self, input: Tensor | PackedSequence, hx: Tensor | None = None
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        """Run the layer over a sequence.
+
+        Arguments:
+            input: [T, B, input_size]; [B, T, input_size] with `batch_first`; [T, input_size] unbatched; or packed.
+            hx: the initial states, [num_layers · num_directions, B, n], or without B if unbatched; None: zero.
+
+        Returns:
+            the states of the last layer, shaped as the input with num_directions · n features, and the final states of
+            all layers, shaped as `hx`.
+        """
+        if isinstance(input, PackedSequence):
+            return self._forward_packed(input, hx)
+        if input.dim() not in (2, 3):
+            raise InputError(f"{self._get_name()}: Expected input to be 2D or 3D, got {input.dim()}D tensor instead")
+        if hx is not None and hx.dim() != input.dim():
+            kind = "batched 3-D" if input.dim() == 3 else "unbatched 2-D"
+            raise InputError(f"For {kind} input, hx should also be {input.dim()}-D but got {hx.dim()}-D tensor")
+        if input.dim() == 2:
+            output, final = self._forward(input.unsqueeze(1), None if hx is None else hx.unsqueeze(1), None)
+            return output.squeeze(1), final.squeeze(1)
+        if self.batch_first:
+            output, final = self._forward(input.transpose(0, 1), hx, None)
+            return output.transpose(0, 1), final
+        return self._forward(input, hx, None)
+
+    def _forward_packed(self, packed: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
+        data, batch_sizes, order, original_order = packed
+        if data.dim() != 2:
+            raise InputError(f"input must have 2 dimensions, got {data.dim()}")
+        inputs, lengths = pad_packed_sequence(PackedSequence(data, batch_sizes))
+        if hx is not None:
+            if hx.dim() != 3:
+                raise InputError(f"For batched 3-D input, hx should also be 3-D but got {hx.dim()}-D tensor")
+            if order is not None and hx.size(1) == lengths.numel():
+                hx = hx.index_select(1, order)
+        output, final = self._forward(inputs, hx, lengths.to(data.device))
+        output = pack_padded_sequence(output, lengths).data
+        if original_order is not None:
+            final = final.index_select(1, original_order)
+        return PackedSequence(output, batch_sizes, order, original_order), final
+
+    def _forward(self, x: Tensor, hx: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The layer on time-major input [T, B, input_size]; `lengths` [B] where sequences end early.
+
+        States are held in at least float32. They are returned in the parameters' dtype, and under autocast as they are.
+        """
+        stored = next(self.parameters()).dtype
+        held = state_dtype(stored)
+        autocast = torch.is_autocast_enabled(x.device.type)
+        self._check_input(x, hx, autocast)
+        initial = x.new_zeros(self._state_shape(x), dtype=held) if hx is None else hx.to(held)
+        finals = []
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction in range(self.num_directions):
+                suffix = suffix_of(layer, direction)
+                inputs, bias = self._project(suffix, x, held)
+                if direction == 1:
+                    inputs = reverse(inputs, lengths)
+                states = self._run(suffix, inputs, bias, initial[layer * self.num_directions + direction], lengths)
+                finals.append(states[-1])
+                outputs.append(states if direction == 0 else reverse(states, lengths))
+            x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
+            x = x if autocast else x.to(stored)
+            if self.dropout > 0 and layer < self.num_layers - 1:
+                x = F.dropout(x, self.dropout, self.training)
+        final = torch.stack(finals)
+        return x, final if autocast else final.to(stored)
+
+    def _state_shape(self, x: Tensor) -> tuple[int, int, int]:
+        return self.num_layers * self.num_directions, x.size(1), self.hidden_size
+
+    def _check_input(self, x: Tensor, hx: Tensor | None, autocast: bool) -> None:
+        check_tensors(self, {"input": x, "hx": hx}, autocast)
+        if x.size(-1) != self.input_size:
+            raise InputError(
+                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {x.size(-1)}"
+            )
+        if x.size(0) == 0:
+            raise InputError("Expected sequence length to be larger than 0 in RNN, got an input of length 0")
+        if hx is not None and tuple(hx.shape) != self._state_shape(x):
+            raise InputError(f"Expected hidden size {self._state_shape(x)} of hx, got {list(hx.shape)}")
+
+    def extra_repr(self) -> str:
+        usual = {"num_layers": 1, "nonlinearity": "modrelu", "bias": True, "batch_first": False, "dropout": 0.0}
+        usual |= {"bidirectional": False, "input_weight": "full", "backend": "auto"}
+        return ", ".join([f"{self.input_size}, {self.hidden_size}", *unusual(self, usual)])
+
+
+def unusual(module: RecurrentModule, usual: dict[str, object]) -> list[str]:
+    """`name=value` for every setting that differs from the usual one."""
+    return [f"{name}={getattr(module, name)!r}" for name, value in usual.items() if getattr(module, name) != value]
+
+
+def suffix_of(layer: int, direction: int) -> str:
+    return f"_l{layer}" + ("_reverse" if direction else "")
+
+
+def check_tensors(module: RecurrentModule, tensors: dict[str, Tensor | None], autocast: bool) -> None:
+    """Dtype and device of what was passed to `module`, against its parameters."""
+    parameter = next(module.parameters())
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name} must be a floating-point tensor, got dtype {tensor.dtype}")
+        if tensor.dtype != parameter.dtype and not autocast:
+            raise ValueError(
+                f"{module._get_name()} {name} dtype ({tensor.dtype}) does not match weight dtype ({parameter.dtype}). "
+                f"Convert {name}: {name}.to({parameter.dtype}), or convert model: model.to({tensor.dtype})"
+            )
+        if tensor.device != parameter.device:
+            raise InputError(f"{name} must be on the device of the weights, {parameter.device}, got {tensor.device}")
+
+
+def reverse(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """Each sequence of `x` [T, B, …] backwards; with `lengths`, only its first `lengths[i]` steps, the rest in place."""
+    if lengths is None:
+        return x.flip(0)
+    steps = torch.arange(x.size(0), device=x.device).unsqueeze(1)
+    index = torch.where(steps < lengths, lengths - 1 - steps, steps)
+    return x.gather(0, index.unsqueeze(-1).expand_as(x))

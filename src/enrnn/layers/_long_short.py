@@ -1,0 +1,118 @@
+"""ENRNN's recurrent matrix `[[W_L, W_C], [0, W_S]]` as parameters of a layer or a cell."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .._checks import boolean, count_within, non_negative, one_of
+from ..matrices import SOLVERS, Cayley, EigenvalueNormalized, Matrix
+from ..recurrence import long_short_recurrence
+from ..recurrence.reference import block_matrix
+from ._module import RecurrentModule
+
+LONG = ("cayley",)
+SHORT = ("normalized",)
+COUPLING_INITS = ("glorot", "truncated_orthogonal")
+
+
+class LongShort(RecurrentModule):
+    """The two parts of the state, their matrices, and what can be asked of them."""
+
+    def _set_parts(
+        self,
+        short_size: int | float | None,
+        coupling: bool,
+        negative_ones: int | None,
+        epsilon: float,
+        long: str,
+        short: str,
+        coupling_init: str,
+        solver: str,
+    ) -> None:
+        self.short_size = count_within(
+            "short_size", short_size, 0.4, self.hidden_size, "hidden_size", fraction=True
+        )
+        self.long_size = self.hidden_size - self.short_size
+        self.negative_ones = count_within(
+            "negative_ones", negative_ones, 0.3, self.long_size, "the long state's size", fraction=False
+        )
+        self.coupling = boolean("coupling", coupling)
+        self.epsilon = non_negative("epsilon", epsilon)
+        self.long = one_of("long", long, LONG)
+        self.short = one_of("short", short, SHORT)
+        self.coupling_init = one_of("coupling_init", coupling_init, COUPLING_INITS)
+        self.solver = one_of("solver", solver, SOLVERS)
+
+    def _add_recurrence(self, suffix: str) -> None:
+        q, s = self.long_size, self.short_size
+        if q:
+            self._add_constrained(f"weight_long{suffix}", Cayley(negative_ones=self.negative_ones), q)
+        if s:
+            normalized = EigenvalueNormalized(self.epsilon, solver=self.solver)
+            self._add_constrained(f"weight_short{suffix}", normalized, s)
+        if q and s and self.coupling:
+            self.register_parameter(f"weight_coupling{suffix}", nn.Parameter(self._empty.new_empty(q, s)))
+
+    def _reset_recurrence(self, suffix: str) -> None:
+        self._reset_constrained(f"weight_long{suffix}")
+        self._reset_constrained(f"weight_short{suffix}")
+        coupling = getattr(self, f"weight_coupling{suffix}", None)
+        if coupling is not None:
+            # Truncated orthogonal: the leading rows (or columns) of a random orthogonal matrix of the larger size.
+            draw = nn.init.xavier_uniform_ if self.coupling_init == "glorot" else nn.init.orthogonal_
+            draw(coupling)
+
+    def _blocks(self, suffix: str) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """`W_L`, `W_C` and `W_S`, each None where it has no rows or no columns."""
+        long = self._constrained(f"weight_long{suffix}") if self.long_size else None
+        short = self._constrained(f"weight_short{suffix}") if self.short_size else None
+        coupling = getattr(self, f"weight_coupling{suffix}", None)
+        if coupling is not None and short is not None:
+            coupling = coupling.to(short.dtype)
+        return long, coupling, short
+
+    def _whole(self, suffix: str) -> Tensor:
+        return block_matrix(*self._blocks(suffix))
+
+    def _run(self, suffix: str, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor:
+        return long_short_recurrence(
+            inputs, *self._blocks(suffix), bias, initial, self.nonlinearity, lengths=lengths, backend=self.backend
+        )
+
+    def _short_parts(self) -> list[EigenvalueNormalized]:
+        return [matrix for _, matrix in self._constrained_matrices() if isinstance(matrix, EigenvalueNormalized)]
+
+    @property
+    def normalizing(self) -> Tensor:
+        """Whether `W_S` is normalised by now: one entry for each layer and direction, empty if there is no short state."""
+        return self._gather("normalizing", torch.bool)
+
+    @property
+    def nearly_defective(self) -> Tensor:
+        """In how many training steps λ was too nearly defective for Prop. 3.2: one entry for each layer and direction."""
+        return self._gather("nearly_defective", torch.int64)
+
+    @property
+    def spectral_radius(self) -> Tensor:
+        """ρ(T) when `W_S` was last formed in training mode: one entry for each layer and direction."""
+        return self._gather("radius", self._empty.dtype)
+
+    def _gather(self, buffer: str, dtype: torch.dtype) -> Tensor:
+        values = [getattr(part, buffer) for part in self._short_parts()]
+        return torch.stack(values) if values else torch.empty(0, dtype=dtype)
+
+    def parameter_groups(self, lr: float, long_lr: float) -> list[dict[str, Any]]:
+        """Groups for a torch optimiser with the paper's two learning rates: `long_lr` for `W_L`, `lr` for all others."""
+        non_negative("lr", lr)
+        non_negative("long_lr", long_lr)
+        long: list[nn.Parameter] = []
+        others: list[nn.Parameter] = []
+        for name, parameter in self.named_parameters():
+            (long if "weight_long" in name else others).append(parameter)
+        groups = [{"params": others, "lr": lr, "name": "others"}, {"params": long, "lr": long_lr, "name": "long"}]
+        return [group for group in groups if group["params"]]
+
+    def matrices(self) -> dict[str, Matrix]:
+        """The constraints by the name of the weight they hold on."""
+        return dict(self._constrained_matrices())

@@ -1,0 +1,151 @@
+"""The parameters of a recurrent module, layer or cell: the input's way in, and constrained recurrent matrices.
+
+Every parameter's name ends in a suffix: `_l0`, `_l1_reverse`, … in a layer, nothing in a cell.
+"""
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils import parametrize
+
+from .._checks import boolean, floating_dtype, one_of, positive_int
+from .._precision import state_dtype
+from ..matrices import Matrix
+from ..nonlinearities import NONLINEARITIES
+from ..recurrence import BACKENDS
+
+Pointwise = str | Callable[[Tensor], Tensor]
+Device = torch.device | str | int | None
+
+INPUT_WEIGHTS = ("full", "identity")
+
+
+class RecurrentModule(nn.Module):
+    """`h' = σ(U x + W h, b)` with `W` written through one or more constrained matrices."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        nonlinearity: Pointwise,
+        bias: bool,
+        input_weight: str,
+        backend: str,
+        device: Device,
+        dtype: torch.dtype | None,
+    ) -> None:
+        super().__init__()
+        floating_dtype("dtype", dtype)
+        self.input_size = positive_int("input_size", input_size)
+        self.hidden_size = positive_int("hidden_size", hidden_size)
+        self.nonlinearity: Pointwise
+        if callable(nonlinearity):
+            self.nonlinearity = nonlinearity
+        else:
+            self.nonlinearity = one_of("nonlinearity", nonlinearity, NONLINEARITIES)
+        self.bias = boolean("bias", bias)
+        self.input_weight = one_of("input_weight", input_weight, INPUT_WEIGHTS)
+        self.backend = one_of("backend", backend, BACKENDS)
+        self._empty = torch.empty(0, device=device, dtype=dtype)  # where new parameters are made, and of which dtype
+
+    def constraint_error(self) -> float:
+        """How far the recurrent matrices are from their constraints, at worst: zero up to rounding, always."""
+        errors = [
+            matrix.constraint_error(self._constrained(name)).item() for name, matrix in self._constrained_matrices()
+        ]
+        return max(errors, default=0.0)
+
+    def num_free_parameters(self) -> int:
+        """The number of parameters that count: a skew-symmetric matrix of size q has q(q − 1)/2."""
+        square = {id(self._original(name)): matrix for name, matrix in self._constrained_matrices()}
+        return sum(
+            square[id(parameter)].free_parameters(parameter.shape[0]) if id(parameter) in square else parameter.numel()
+            for parameter in self.parameters()
+        )
+
+    def check(self) -> None:
+        """Raise what was flagged on the device during compiled, exported or captured runs; quiet when all is well."""
+        for _, matrix in self._constrained_matrices():
+            matrix.check()
+
+    def _add_input(self, suffix: str, inputs: int) -> None:
+        hidden = self.hidden_size
+        if self.input_weight == "full":
+            self.register_parameter(f"weight_ih{suffix}", nn.Parameter(self._empty.new_empty(hidden, inputs)))
+        elif inputs == hidden:
+            self.register_buffer(f"weight_ih{suffix}", self._empty.new_empty(hidden, hidden), persistent=False)
+        else:
+            raise ValueError(
+                f"input_weight='identity' needs inputs of hidden_size = {hidden} features, but weight_ih{suffix} gets "
+                f"{inputs}"
+            )
+        self.register_parameter(f"bias{suffix}", nn.Parameter(self._empty.new_empty(hidden)) if self.bias else None)
+
+    def _reset_input(self, suffix: str) -> None:
+        """`U` uniform in ±0.01, as the authors' code has it; the bias zero, so that modReLU starts as the identity."""
+        weight: Tensor = getattr(self, f"weight_ih{suffix}")
+        with torch.no_grad():
+            if self.input_weight == "full":
+                weight.uniform_(-0.01, 0.01)
+            else:
+                weight.zero_().fill_diagonal_(1.0)
+            if self.bias:
+                getattr(self, f"bias{suffix}").zero_()
+
+    def _project(self, suffix: str, x: Tensor, held: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """`U x` in the dtype states are `held` in, and the bias as the recurrence wants it: modReLU's is a threshold, every
+        other σ adds it to its argument, so that it is added here, for all steps at once."""
+        bias: Tensor | None = getattr(self, f"bias{suffix}")
+        added, threshold = (None, bias) if self.nonlinearity == "modrelu" else (bias, None)
+        if self.input_weight == "full":
+            x = F.linear(x, getattr(self, f"weight_ih{suffix}"), added)
+        elif added is not None:
+            x = x + added
+        return x.to(held), None if threshold is None else threshold.to(held)
+
+    def _add_constrained(self, name: str, matrix: Matrix, size: int) -> None:
+        """Register a square parameter under a constraint; `_reset_constrained` gives it its random start."""
+        matrix = matrix.to(self._empty.device)
+        some_member = matrix(self._empty.new_zeros(size, size))
+        self.register_parameter(name, nn.Parameter(some_member))
+        parametrize.register_parametrization(self, name, matrix, unsafe=True)
+
+    def _reset_constrained(self, name: str) -> None:
+        if parametrize.is_parametrized(self, name):
+            self._matrix(name).initialize_(self._original(name))
+
+    def _constrained(self, name: str) -> Tensor:
+        """The matrix as the recurrence uses it: formed in at least float32, whatever the parameters are stored in.
+
+        Reading the attribute would round it to the parameter's dtype, so that below float32 the parametrization is applied
+        to the widened parameter instead. Otherwise it is the plain attribute, which `parametrize.cached()` serves.
+        """
+        if parametrize.is_parametrized(self, name):
+            original = self._original(name)
+            held = state_dtype(original.dtype)
+            if original.dtype != held:
+                matrix = original.to(held)
+                for step in self.parametrizations[name]:  # type: ignore[union-attr, index]
+                    matrix = step(matrix)
+                return matrix
+        attribute: Tensor = getattr(self, name)
+        return attribute.to(state_dtype(attribute.dtype))
+
+    def _constrained_matrices(self) -> Iterator[tuple[str, Matrix]]:
+        """Every constrained weight by name (fewer after `parametrize.remove_parametrizations`)."""
+        for name in getattr(self, "parametrizations", {}):
+            yield name, self._matrix(name)
+
+    def _matrix(self, name: str) -> Matrix:
+        matrix: Matrix = self.parametrizations[name][0]  # type: ignore[union-attr, index, assignment]
+        return matrix
+
+    def _original(self, name: str) -> Tensor:
+        original: Tensor = self.parametrizations[name].original  # type: ignore[union-attr, index, assignment]
+        return original
+
+    def _get_name(self) -> str:
+        """The class's own name: parametrizing an instance gives it a class called Parametrized…"""
+        return type(self).__name__.removeprefix("Parametrized")

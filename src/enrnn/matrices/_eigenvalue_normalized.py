@@ -1,0 +1,202 @@
+"""A matrix divided by its own spectral radius (ENRNN's short-term matrix), with the gradient of Proposition 3.2."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import spectrum
+from .._checks import non_negative, one_of, square_matrix
+from .._precision import recording
+from ._contract import Matrix, rotation_angles
+
+SOLVERS = ("auto", "dense")
+"""How the dominant eigenvalue is found. `dense`: LAPACK. `auto`: the fastest trustworthy one for the matrix at hand."""
+
+DEFECTIVE = 1e-6
+"""λ counts as (nearly) defective when |v*u| falls below this fraction of ‖u‖‖v‖."""
+
+
+class EigenvalueNormalized(Matrix):
+    """`W = T/(ρ(T) + ε)` from the first moment ρ(T) exceeds 1, and `W = T` until then (§3.1, §4).
+
+    The gradient is Proposition 3.2's, with one correction: with `G = ∂L/∂W`, `C = Re(λ̄ v̄uᵀ/(v*u))`,
+
+        ∂L/∂T = (G − ⟨G, W⟩ C/ρ) / (ρ + ε).
+
+    The paper has `ρ + ε` in place of the inner `ρ`, which is right for ε = 0 only: `∂ρ/∂T = C/ρ` is the derivative of the
+    spectral radius itself, and ε does not enter it (derivation: docs/gradient.md).
+
+    Three cases without that gradient, none of which gives NaN:
+    * λ (nearly) defective, |v*u| < 1e-6 ‖u‖‖v‖: the paper's remedy, `∂L/∂T = G/(ρ + ε)`. Counted in `nearly_defective`.
+    * ρ(T) = 0 and ε = 0, or so small that T/ρ would overflow: `W = T`.
+    * `T` not finite: `ValueError`; in a compiled, exported or captured run a flag on the device, which `check()` raises.
+
+    Arguments:
+        epsilon: ε ≥ 0.
+        normalizing: whether to normalise from the very start, instead of from the first ρ(T) > 1.
+        solver: how the dominant eigenvalue is found, "auto" or "dense".
+
+    Buffers:
+        normalizing: the switch. Tested whenever `W` is formed; written in training mode only; never turned off.
+        nearly_defective: in how many training steps the remedy above was taken.
+        radius: ρ(T) as last formed in training mode (not saved).
+    """
+
+    normalizing: Tensor
+    nearly_defective: Tensor
+    radius: Tensor
+    not_finite: Tensor
+
+    def __init__(self, epsilon: float = 0.0, *, normalizing: bool = False, solver: str = "auto") -> None:
+        super().__init__()
+        self.epsilon = non_negative("epsilon", epsilon)
+        self.solver = one_of("solver", solver, SOLVERS)
+        self.register_buffer("normalizing", torch.tensor(bool(normalizing)))
+        self.register_buffer("nearly_defective", torch.tensor(0))
+        self.register_buffer("radius", torch.tensor(0.0, dtype=torch.float32), persistent=False)
+        self.register_buffer("not_finite", torch.tensor(False), persistent=False)
+
+    def forward(self, original: Tensor) -> Tensor:
+        square_matrix("the free matrix of EigenvalueNormalized", original)
+        matrix, radius, _, switched, applied, simple, finite = normalize_spectrum(
+            original, self.normalizing, self.epsilon, self.solver
+        )
+        if recording(original):
+            self.not_finite.logical_or_(~finite)
+        elif not finite:
+            raise ValueError(_NOT_FINITE)
+        if self.training:
+            self.normalizing.copy_(switched)
+            self.nearly_defective.add_(applied & ~simple)
+            self.radius.copy_(radius.detach())
+        return matrix
+
+    def right_inverse(self, matrix: Tensor) -> Tensor:
+        """`T = W`, which `forward` takes back to `W` while not normalising, and to `W/ρ(W)` afterwards.
+
+        With ε > 0, every `W` with ρ(W) < 1 can still be written while normalising: `T = W·ε/(1 − ρ(W))`.
+        """
+        square_matrix("the matrix assigned to an EigenvalueNormalized parametrization", matrix)
+        if matrix.is_meta or self.epsilon == 0 or not self.normalizing:
+            return matrix
+        radius = normalize_spectrum(matrix.detach(), self.normalizing, self.epsilon, self.solver)[1]
+        return matrix * (self.epsilon / (1 - radius)) if radius < 1 else matrix
+
+    def initialize_(self, original: Tensor) -> None:
+        """2×2 blocks `γ_j R(t_j)` with γ_j ∼ U[−1, 1), t_j ∼ U[0, π/2), and a 1×1 block γ at the end of an odd size (§4)."""
+        size = original.shape[0]
+        angles = rotation_angles(size, original)
+        moduli = torch.empty((size + 1) // 2, dtype=original.dtype, device=original.device).uniform_(-1.0, 1.0)
+        paired = moduli[: size // 2]
+        with torch.no_grad():
+            original.zero_()
+            original.diagonal().copy_(moduli.repeat_interleave(2)[:size])
+            original.diagonal()[: 2 * (size // 2)].mul_(torch.cos(angles).repeat_interleave(2))
+            original.diagonal(1)[::2][: size // 2] = -paired * torch.sin(angles)
+            original.diagonal(-1)[::2][: size // 2] = paired * torch.sin(angles)
+            self.normalizing.fill_(False)
+            self.nearly_defective.zero_()
+            self.radius.zero_()
+            self.not_finite.fill_(False)
+
+    def constraint_error(self, matrix: Tensor) -> Tensor:
+        """By how much ρ(W) exceeds 1."""
+        return (_radius(matrix.detach()) - 1).clamp_min(0)
+
+    def free_parameters(self, size: int) -> int:
+        return size * size
+
+    def check(self) -> None:
+        if self.not_finite:
+            raise ValueError(_NOT_FINITE)
+
+    def extra_repr(self) -> str:
+        return f"epsilon={self.epsilon}, solver={self.solver!r}"
+
+
+_NOT_FINITE = "the short-term matrix T has entries that are not finite (NaN or Inf); its spectral radius is undefined"
+
+
+def _radius(matrix: Tensor) -> Tensor:
+    return spectrum.dominant(matrix.to(_host(matrix), torch.float64)).radius.to(matrix.device)
+
+
+def _host(matrix: Tensor) -> torch.device:
+    """Where the dense decomposition runs: on the matrix's device, unless that has no float64."""
+    return torch.device("cpu") if matrix.device.type == "mps" else matrix.device
+
+
+@torch.library.custom_op("enrnn::normalize_spectrum", mutates_args=())
+def normalize_spectrum(
+    T: Tensor, normalizing: Tensor, epsilon: float, solver: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The normalisation with everything its gradient and its caller need.
+
+    Returns `W`, ρ(T), Proposition 3.2's `C` (all three differentiable), and four flags: the switch as it stands after this
+    look, whether T was divided, whether λ is simple enough for `C`, whether T is finite.
+    """
+    finite = torch.isfinite(T).all()
+    if not finite:
+        nothing = torch.zeros_like(T)
+        no = torch.zeros_like(normalizing)
+        return T.clone(), nothing[0, 0], nothing, normalizing.clone(), no, no.clone(), finite
+    exact = T.to(_host(T), torch.float64)
+    pair = spectrum.dominant(exact)
+    radius = pair.radius
+    switched = normalizing | (radius > 1).to(T.device)
+    divisor = radius + epsilon
+    overflows = exact.abs().max() >= divisor * torch.finfo(T.dtype).max
+    applied = switched & ~overflows.to(T.device)
+    simple = (pair.condition < 1 / DEFECTIVE) & (radius > 0)
+    W = torch.where(applied.to(exact.device), exact / divisor, exact)
+    return (
+        W.to(T.device, T.dtype),
+        radius.to(T.device, T.dtype),
+        pair.derivative().to(T.device, T.dtype),
+        switched,
+        applied,
+        simple.to(T.device),
+        finite,
+    )
+
+
+@normalize_spectrum.register_fake
+def _(
+    T: Tensor, normalizing: Tensor, epsilon: float, solver: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    flags = [T.new_empty((), dtype=torch.bool) for _ in range(4)]
+    return T.new_empty(T.shape), T.new_empty(()), T.new_empty(T.shape), flags[0], flags[1], flags[2], flags[3]
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    T, _, ctx.epsilon, _ = inputs
+    W, radius, C, _, applied, simple, _ = output
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(T, W, radius, C, applied, simple)
+
+
+def _backward(
+    ctx: Any, grad_W: Tensor | None, grad_radius: Tensor | None, grad_C: Tensor | None, *_: None
+) -> tuple[Tensor | None, None, None, None]:
+    T, W, radius, C, applied, simple = ctx.saved_tensors
+    slope = torch.where(simple, 1 / torch.where(simple, radius, 1), 0)  # ∂ρ/∂T = slope·C
+    gradient = None
+    if grad_W is not None:  # Proposition 3.2
+        pull = torch.where(applied, (grad_W * W).sum() * slope, 0)
+        gradient = (grad_W - pull * C) / torch.where(applied, radius + ctx.epsilon, 1)
+    if grad_radius is not None:
+        through_radius = grad_radius * slope * C
+        gradient = through_radius if gradient is None else gradient + through_radius
+    if grad_C is not None:  # second derivatives only
+        through_C = _derivative_vjp(T, grad_C)
+        gradient = through_C if gradient is None else gradient + through_C
+    return gradient, None, None, None
+
+
+def _derivative_vjp(T: Tensor, grad_C: Tensor) -> Tensor:
+    exact = T.to(_host(T), torch.float64)
+    return spectrum.derivative_vjp(exact, grad_C.to(exact)).to(T)
+
+
+normalize_spectrum.register_autograd(_backward, setup_context=_setup_context)

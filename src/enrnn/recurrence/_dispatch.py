@@ -1,0 +1,136 @@
+"""Which way of running the recurrence is taken, and ENRNN's order of work."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from .._checks import InputError, one_of
+from ..nonlinearities import NONLINEARITIES
+from . import reference
+from ._op import recurrence as _fused
+
+BACKENDS = ("auto", "reference")
+"""`reference`: plain torch under autograd, the specification. `auto`: the fastest there is for the tensors at hand."""
+
+
+def recurrence(
+    inputs: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    initial: Tensor,
+    nonlinearity: str | Callable[[Tensor], Tensor] = "modrelu",
+    *,
+    lengths: Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """Run `h_t = σ(x̂_t + W h_{t−1}, b)` over a sequence and return all states, [T, B, n].
+
+    Arguments:
+        inputs: `x̂_t`, already projected, [T, B, n].
+        weight: `W`, [n, n].
+        bias: `b`, [n]: modReLU's threshold, added to the argument of every other nonlinearity. Or None.
+        initial: `h_0`, [B, n].
+        nonlinearity: a name from `enrnn.nonlinearities`, or any callable (which the reference path runs).
+        lengths: [B], integer: sequence `i` keeps its state from step `lengths[i]` on. None: all run to the end.
+        backend: "auto" or "reference".
+    """
+    fused = _check(inputs, {"weight": weight}, bias, initial, nonlinearity, lengths, backend)
+    with _full_precision(inputs):
+        run = _fused if fused else reference.recurrence
+        return run(inputs, weight, bias, initial, nonlinearity, lengths)
+
+
+def long_short_recurrence(
+    inputs: Tensor,
+    long: Tensor | None,
+    coupling: Tensor | None,
+    short: Tensor | None,
+    bias: Tensor | None,
+    initial: Tensor,
+    nonlinearity: str | Callable[[Tensor], Tensor] = "modrelu",
+    *,
+    lengths: Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """Run equations (1) and (3) and return the states `[h_L, h_S]`, [T, B, q + s].
+
+    `h_S` never depends on `h_L`. So the short part runs over the whole sequence first, its contribution `W_C h_S` to the
+    long part is one product over all steps, and the long part runs last: sequential work falls from (q+s)² to q² + s².
+    """
+    blocks = {"long": long, "coupling": coupling, "short": short}
+    fused = _check(inputs, blocks, bias, initial, nonlinearity, lengths, backend)
+    with _full_precision(inputs):
+        run = _long_after_short if fused else reference.long_short_recurrence
+        return run(inputs, long, coupling, short, bias, initial, nonlinearity, lengths)
+
+
+def _long_after_short(
+    inputs: Tensor,
+    long: Tensor | None,
+    coupling: Tensor | None,
+    short: Tensor | None,
+    bias: Tensor | None,
+    initial: Tensor,
+    nonlinearity: str,
+    lengths: Tensor | None,
+) -> Tensor:
+    if long is None or short is None:
+        return _fused(inputs, reference.block_matrix(long, None, short), bias, initial, nonlinearity, lengths)
+    sizes = [long.shape[-1], short.shape[-1]]
+    inputs_long, inputs_short = inputs.split(sizes, dim=-1)
+    initial_long, initial_short = initial.split(sizes, dim=-1)
+    bias_long, bias_short = (None, None) if bias is None else bias.split(sizes)
+    states_short = _fused(inputs_short, short, bias_short, initial_short, nonlinearity, lengths)
+    if coupling is not None:
+        previous = torch.cat([initial_short.unsqueeze(0), states_short[:-1]])
+        inputs_long = inputs_long + previous @ coupling.mT
+    states_long = _fused(inputs_long, long, bias_long, initial_long, nonlinearity, lengths)
+    return torch.cat([states_long, states_short], dim=-1)
+
+
+def _full_precision(tensor: Tensor) -> torch.autocast:
+    """Autocast is kept out: over thousands of orthogonal steps bfloat16 products would be all that is left of the state."""
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
+def _check(
+    inputs: Tensor,
+    blocks: dict[str, Tensor | None],
+    bias: Tensor | None,
+    initial: Tensor,
+    nonlinearity: object,
+    lengths: Tensor | None,
+    backend: str,
+) -> bool:
+    """Reject what does not fit together; return whether the fused operator can run it."""
+    if inputs.dim() != 3 or inputs.shape[0] == 0:
+        raise InputError(f"inputs must be [T, B, n] with T > 0, got shape {list(inputs.shape)}")
+    _, batch, n = inputs.shape
+    q, s = 0, 0
+    if "weight" in blocks:
+        expected: dict[str, list[int]] = {"weight": [n, n]}
+    else:
+        q = 0 if blocks["long"] is None else blocks["long"].shape[-1]
+        s = 0 if blocks["short"] is None else blocks["short"].shape[-1]
+        if q + s != n:
+            raise InputError(f"the sizes of long and short must add up to inputs.size(-1) = {n}, got {q} + {s}")
+        expected = {"long": [q, q], "coupling": [q, s], "short": [s, s]}
+    given = {**blocks, "bias": bias, "initial": initial}
+    expected |= {"bias": [n], "initial": [batch, n]}
+    for name, tensor in given.items():
+        if tensor is None:
+            continue
+        if list(tensor.shape) != expected[name]:
+            raise InputError(f"{name} must have shape {expected[name]}, got {list(tensor.shape)}")
+        if tensor.dtype != inputs.dtype:
+            raise TypeError(f"{name} must have the dtype of inputs, {inputs.dtype}, got {tensor.dtype}")
+        if tensor.device != inputs.device:
+            raise InputError(f"{name} must be on the device of inputs, {inputs.device}, got {tensor.device}")
+    if lengths is not None and (list(lengths.shape) != [batch] or lengths.is_floating_point()):
+        raise InputError(f"lengths must be {batch} integers, got shape {list(lengths.shape)} of {lengths.dtype}")
+    if isinstance(nonlinearity, str):
+        one_of("nonlinearity", nonlinearity, NONLINEARITIES)
+    elif not callable(nonlinearity):
+        raise TypeError(f"nonlinearity should be a name or a callable, got: {nonlinearity!r}")
+    return one_of("backend", backend, BACKENDS) != "reference" and isinstance(nonlinearity, str)
