@@ -16,9 +16,9 @@ class InputError(ValueError, RuntimeError):
 
 
 def positive_int(name: str, value: object) -> int:
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} should be of type int, got: {type(value).__name__} ({value!r})")
-    if value <= 0:
+    if int(value) <= 0:
         raise ValueError(f"{name} must be greater than zero, got: {value}")
     return int(value)
 
@@ -39,14 +39,14 @@ def one_of(name: str, value: object, choices: Iterable[str]) -> str:
 
 
 def count_within(name: str, value: object, default: float, whole: int, of: str, *, fraction: bool) -> int:
-    """How many of `whole` units `value` means: an int counts units, a float (if allowed) is a fraction, None is `default`."""
+    """How many of `whole` units `value` means: an int counts them, a float (if allowed) is a fraction, None is `default`."""
     if value is None:
         return round(default * whole)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         kinds = "an int, a float or None" if fraction else "an int or None"
         raise TypeError(f"{name} should be {kinds}, got: {type(value).__name__} ({value!r})")
     if isinstance(value, numbers.Integral):
-        if not 0 <= value <= whole:
+        if not 0 <= int(value) <= whole:
             raise ValueError(f"{name} must lie between 0 and {of} = {whole}, got: {value}")
         return int(value)
     if not fraction:
@@ -63,6 +63,15 @@ def non_negative(name: str, value: object) -> float:
     if not 0.0 <= number < float("inf"):
         raise ValueError(f"{name} must be finite and not negative, got: {value}")
     return number
+
+
+def probability(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= float(value) <= 1:
+        raise ValueError(
+            f"{name} should be a number in range [0, 1] representing the probability of an element being zeroed, "
+            f"got: {value!r}"
+        )
+    return float(value)
 
 
 def floating_dtype(name: str, dtype: torch.dtype | None) -> None:

@@ -1,6 +1,5 @@
 """What every recurrent layer here shares with `torch.nn.RNN`: shapes, stacking, directions, packing, dropout, errors."""
 
-import numbers
 import warnings
 from collections.abc import Iterator
 from typing import overload
@@ -10,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from .._checks import InputError, boolean, positive_int
+from .._checks import InputError, boolean, positive_int, probability
 from .._precision import state_dtype
 from ._module import Device, Pointwise, RecurrentModule
 
@@ -40,12 +39,7 @@ class RecurrentLayer(RecurrentModule):
         super().__init__(input_size, hidden_size, nonlinearity, bias, input_weight, backend, device, dtype)
         self.num_layers = positive_int("num_layers", num_layers)
         self.batch_first = boolean("batch_first", batch_first)
-        if isinstance(dropout, bool) or not isinstance(dropout, numbers.Real) or not 0 <= dropout <= 1:
-            raise ValueError(
-                "dropout should be a number in range [0, 1] representing the probability of an element being zeroed, "
-                f"got: {dropout!r}"
-            )
-        self.dropout = float(dropout)
+        self.dropout = probability("dropout", dropout)
         if self.dropout > 0 and self.num_layers == 1:
             warnings.warn(
                 "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects num_layers "
@@ -103,9 +97,7 @@ class RecurrentLayer(RecurrentModule):
     def forward(self, input: Tensor, hx: Tensor | None = None) -> tuple[Tensor, Tensor]: ...
     @overload
     def forward(self, input: PackedSequence, hx: Tensor | None = None) -> tuple[PackedSequence, Tensor]: ...
-    def forward(
-        self, input: Tensor | PackedSequence, hx: Tensor | None = None
-    ) -> tuple[Tensor | PackedSequence, Tensor]:
+    def forward(self, input: Tensor | PackedSequence, hx: Tensor | None = None) -> tuple[Tensor | PackedSequence, Tensor]:
         """Run the layer over a sequence.
 
         Arguments:
@@ -181,9 +173,7 @@ class RecurrentLayer(RecurrentModule):
     def _check_input(self, x: Tensor, hx: Tensor | None, autocast: bool) -> None:
         check_tensors(self, {"input": x, "hx": hx}, autocast)
         if x.size(-1) != self.input_size:
-            raise InputError(
-                f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {x.size(-1)}"
-            )
+            raise InputError(f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {x.size(-1)}")
         if x.size(0) == 0:
             raise InputError("Expected sequence length to be larger than 0 in RNN, got an input of length 0")
         if hx is not None and tuple(hx.shape) != self._state_shape(x):

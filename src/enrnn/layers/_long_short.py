@@ -30,9 +30,7 @@ class LongShort(RecurrentModule):
         coupling_init: str,
         solver: str,
     ) -> None:
-        self.short_size = count_within(
-            "short_size", short_size, 0.4, self.hidden_size, "hidden_size", fraction=True
-        )
+        self.short_size = count_within("short_size", short_size, 0.4, self.hidden_size, "hidden_size", fraction=True)
         self.long_size = self.hidden_size - self.short_size
         self.negative_ones = count_within(
             "negative_ones", negative_ones, 0.3, self.long_size, "the long state's size", fraction=False

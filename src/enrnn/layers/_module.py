@@ -52,9 +52,7 @@ class RecurrentModule(nn.Module):
 
     def constraint_error(self) -> float:
         """How far the recurrent matrices are from their constraints, at worst: zero up to rounding, always."""
-        errors = [
-            matrix.constraint_error(self._constrained(name)).item() for name, matrix in self._constrained_matrices()
-        ]
+        errors = [matrix.constraint_error(self._constrained(name)).item() for name, matrix in self._constrained_matrices()]
         return max(errors, default=0.0)
 
     def num_free_parameters(self) -> int:
@@ -127,7 +125,7 @@ class RecurrentModule(nn.Module):
             held = state_dtype(original.dtype)
             if original.dtype != held:
                 matrix = original.to(held)
-                for step in self.parametrizations[name]:  # type: ignore[union-attr, index]
+                for step in self.parametrizations[name]:  # type: ignore[index]
                     matrix = step(matrix)
                 return matrix
         attribute: Tensor = getattr(self, name)
@@ -139,11 +137,11 @@ class RecurrentModule(nn.Module):
             yield name, self._matrix(name)
 
     def _matrix(self, name: str) -> Matrix:
-        matrix: Matrix = self.parametrizations[name][0]  # type: ignore[union-attr, index, assignment]
+        matrix: Matrix = self.parametrizations[name][0]  # type: ignore[index, assignment]
         return matrix
 
     def _original(self, name: str) -> Tensor:
-        original: Tensor = self.parametrizations[name].original  # type: ignore[union-attr, index, assignment]
+        original: Tensor = self.parametrizations[name].original  # type: ignore[index, union-attr]
         return original
 
     def _get_name(self) -> str:

@@ -33,7 +33,7 @@ class Cayley(Matrix):
         skew = upper - upper.mT
         identity = torch.eye(skew.shape[0], dtype=skew.dtype, device=skew.device)
         # I + A is never singular (its singular values are at least 1), so the error code needs no look.
-        orthogonal, _ = torch.linalg.solve_ex(identity + skew, (identity - skew) * signs)
+        orthogonal: Tensor = torch.linalg.solve_ex(identity + skew, (identity - skew) * signs)[0]
         return orthogonal.to(original.dtype)
 
     def right_inverse(self, matrix: Tensor) -> Tensor:
@@ -64,7 +64,7 @@ class Cayley(Matrix):
             rotation = nearest * signs
             identity = torch.eye(rotation.shape[0], dtype=rotation.dtype, device=rotation.device)
             # (I − Z)(I + Z)⁻¹ = (I + Z)⁻¹(I − Z): both are polynomials in Z.
-            skew, _ = torch.linalg.solve_ex(identity + rotation, identity - rotation)
+            skew: Tensor = torch.linalg.solve_ex(identity + rotation, identity - rotation)[0]
             original = ((skew - skew.mT) / 2).triu(1).to(matrix.dtype)
             if not torch.allclose(self(original).to(signs.dtype), nearest, rtol=0, atol=max(rounding, 1e-5)):
                 raise ValueError(

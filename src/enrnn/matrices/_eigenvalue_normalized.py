@@ -59,9 +59,8 @@ class EigenvalueNormalized(Matrix):
 
     def forward(self, original: Tensor) -> Tensor:
         square_matrix("the free matrix of EigenvalueNormalized", original)
-        matrix, radius, _, switched, applied, simple, finite = normalize_spectrum(
-            original, self.normalizing, self.epsilon, self.solver
-        )
+        outcome: tuple[Tensor, ...] = normalize_spectrum(original, self.normalizing, self.epsilon, self.solver)
+        matrix, radius, _, switched, applied, simple, finite = outcome
         if recording(original):
             self.not_finite.logical_or_(~finite)
         elif not finite:

@@ -8,7 +8,7 @@ from torch import Tensor
 from .._checks import InputError, one_of
 from ..nonlinearities import NONLINEARITIES
 from . import reference
-from ._op import recurrence as _fused
+from ._op import fused_recurrence
 
 BACKENDS = ("auto", "reference")
 """`reference`: plain torch under autograd, the specification. `auto`: the fastest there is for the tensors at hand."""
@@ -37,8 +37,9 @@ def recurrence(
     """
     fused = _check(inputs, {"weight": weight}, bias, initial, nonlinearity, lengths, backend)
     with _full_precision(inputs):
-        run = _fused if fused else reference.recurrence
-        return run(inputs, weight, bias, initial, nonlinearity, lengths)
+        if fused is None:
+            return reference.recurrence(inputs, weight, bias, initial, nonlinearity, lengths)
+        return fused_recurrence(inputs, weight, bias, initial, fused, lengths)
 
 
 def long_short_recurrence(
@@ -61,8 +62,9 @@ def long_short_recurrence(
     blocks = {"long": long, "coupling": coupling, "short": short}
     fused = _check(inputs, blocks, bias, initial, nonlinearity, lengths, backend)
     with _full_precision(inputs):
-        run = _long_after_short if fused else reference.long_short_recurrence
-        return run(inputs, long, coupling, short, bias, initial, nonlinearity, lengths)
+        if fused is None:
+            return reference.long_short_recurrence(inputs, long, coupling, short, bias, initial, nonlinearity, lengths)
+        return _long_after_short(inputs, long, coupling, short, bias, initial, fused, lengths)
 
 
 def _long_after_short(
@@ -76,16 +78,17 @@ def _long_after_short(
     lengths: Tensor | None,
 ) -> Tensor:
     if long is None or short is None:
-        return _fused(inputs, reference.block_matrix(long, None, short), bias, initial, nonlinearity, lengths)
+        whole = reference.block_matrix(long, None, short)
+        return fused_recurrence(inputs, whole, bias, initial, nonlinearity, lengths)
     sizes = [long.shape[-1], short.shape[-1]]
-    inputs_long, inputs_short = inputs.split(sizes, dim=-1)
-    initial_long, initial_short = initial.split(sizes, dim=-1)
-    bias_long, bias_short = (None, None) if bias is None else bias.split(sizes)
-    states_short = _fused(inputs_short, short, bias_short, initial_short, nonlinearity, lengths)
+    inputs_long, inputs_short = torch.split(inputs, sizes, dim=-1)
+    initial_long, initial_short = torch.split(initial, sizes, dim=-1)
+    bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
+    states_short = fused_recurrence(inputs_short, short, bias_short, initial_short, nonlinearity, lengths)
     if coupling is not None:
         previous = torch.cat([initial_short.unsqueeze(0), states_short[:-1]])
         inputs_long = inputs_long + previous @ coupling.mT
-    states_long = _fused(inputs_long, long, bias_long, initial_long, nonlinearity, lengths)
+    states_long = fused_recurrence(inputs_long, long, bias_long, initial_long, nonlinearity, lengths)
     return torch.cat([states_long, states_short], dim=-1)
 
 
@@ -99,11 +102,11 @@ def _check(
     blocks: dict[str, Tensor | None],
     bias: Tensor | None,
     initial: Tensor,
-    nonlinearity: object,
+    nonlinearity: str | Callable[[Tensor], Tensor],
     lengths: Tensor | None,
     backend: str,
-) -> bool:
-    """Reject what does not fit together; return whether the fused operator can run it."""
+) -> str | None:
+    """Reject what does not fit together; return the nonlinearity's name if the fused operator is to run it."""
     if inputs.dim() != 3 or inputs.shape[0] == 0:
         raise InputError(f"inputs must be [T, B, n] with T > 0, got shape {list(inputs.shape)}")
     _, batch, n = inputs.shape
@@ -116,9 +119,8 @@ def _check(
         if q + s != n:
             raise InputError(f"the sizes of long and short must add up to inputs.size(-1) = {n}, got {q} + {s}")
         expected = {"long": [q, q], "coupling": [q, s], "short": [s, s]}
-    given = {**blocks, "bias": bias, "initial": initial}
     expected |= {"bias": [n], "initial": [batch, n]}
-    for name, tensor in given.items():
+    for name, tensor in {**blocks, "bias": bias, "initial": initial}.items():
         if tensor is None:
             continue
         if list(tensor.shape) != expected[name]:
@@ -129,8 +131,5 @@ def _check(
             raise InputError(f"{name} must be on the device of inputs, {inputs.device}, got {tensor.device}")
     if lengths is not None and (list(lengths.shape) != [batch] or lengths.is_floating_point()):
         raise InputError(f"lengths must be {batch} integers, got shape {list(lengths.shape)} of {lengths.dtype}")
-    if isinstance(nonlinearity, str):
-        one_of("nonlinearity", nonlinearity, NONLINEARITIES)
-    elif not callable(nonlinearity):
-        raise TypeError(f"nonlinearity should be a name or a callable, got: {nonlinearity!r}")
-    return one_of("backend", backend, BACKENDS) != "reference" and isinstance(nonlinearity, str)
+    fusable = None if callable(nonlinearity) else one_of("nonlinearity", nonlinearity, NONLINEARITIES)
+    return None if one_of("backend", backend, BACKENDS) == "reference" else fusable

@@ -12,11 +12,18 @@ from torch import Tensor
 from ..nonlinearities import NONLINEARITIES
 
 
+def fused_recurrence(
+    inputs: Tensor, weight: Tensor, bias: Tensor | None, initial: Tensor, nonlinearity: str, lengths: Tensor | None
+) -> Tensor:
+    """The states [T, B, n] of `reference.recurrence`, for the named nonlinearities, differentiable once."""
+    states: Tensor = recurrence(inputs, weight, bias, initial, nonlinearity, lengths)
+    return states
+
+
 @torch.library.custom_op("enrnn::recurrence", mutates_args=())
 def recurrence(
     inputs: Tensor, weight: Tensor, bias: Tensor | None, initial: Tensor, nonlinearity: str, lengths: Tensor | None
 ) -> Tensor:
-    """The states `[T, B, n]` of `reference.recurrence`."""
     function = NONLINEARITIES[nonlinearity].function
     transposed = weight.mT.contiguous()
     states = torch.empty_like(inputs, memory_format=torch.contiguous_format)

@@ -103,7 +103,7 @@ def derivative_vjp(matrix: Tensor, cotangent: Tensor) -> Tensor:
     resolvent = torch.linalg.inv(pair.eigenvalue * identity - matrix + projector) - projector
     weight = cotangent.to(projector.dtype)
     trace = (projector.mT * weight).sum()
-    gradient = trace.conj_physical() * projector + pair.eigenvalue.conj_physical() * (
+    gradient: Tensor = trace.conj_physical() * projector + pair.eigenvalue.conj_physical() * (
         resolvent @ weight @ projector + projector @ weight @ resolvent
     )
     return gradient.real.mT

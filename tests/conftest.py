@@ -1,0 +1,65 @@
+"""What all tests share: the two tiers, the machine's limits, and the promise to test the wheel."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["tests._record"]
+
+ROOT = Path(__file__).resolve().parent.parent
+
+try:
+    from hypothesis import settings
+except ImportError:
+    # A GPU machine may offer torch and pytest alone. The property tests then fail to import, and say so themselves.
+    settings = None
+else:
+    # No deadline in either: the first call into torch is slow, and a busy machine is not a fault of the code.
+    settings.register_profile("sample", max_examples=25, derandomize=True, database=None, deadline=None)
+    # Other examples on every run, since this tier is there to find what the sample does not contain.
+    settings.register_profile("full", max_examples=1000, deadline=None, print_blob=True)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="the second tier: raised counts, and the tests marked slow")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if settings is not None:
+        settings.load_profile("full" if config.getoption("--full") else "sample")
+
+
+def pytest_sessionstart() -> None:
+    if os.environ.get("ENRNN_EXPECT_WHEEL"):
+        import enrnn
+
+        imported = Path(enrnn.__file__ or "").resolve()
+        wheel = ROOT / "build" / "wheel"
+        if not imported.is_relative_to(wheel):
+            raise pytest.UsageError(f"the tests must see the wheel under {wheel}, but enrnn comes from {imported}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if not config.getoption("--full"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(pytest.mark.skip(reason="slow: runs with --full"))
+    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if on_gpu and not has_cuda():
+        for item in on_gpu:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+def has_cuda() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
+@pytest.fixture(scope="session")
+def full(pytestconfig: pytest.Config) -> bool:
+    """Whether this is the second tier, in which a test raises its counts."""
+    return bool(pytestconfig.getoption("--full"))
