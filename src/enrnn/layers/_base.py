@@ -11,14 +11,13 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from .._checks import InputError, boolean, positive_int, probability
 from .._precision import state_dtype
-from ._module import Device, Pointwise, RecurrentModule
+from ._module import Device, Pointwise, RecurrentModule, check_tensors, unusual
 
 
 class RecurrentLayer(RecurrentModule):
     """`h_t = σ(U x_t + W h_{t−1}, b)` with `torch.nn.RNN`'s interface; a subclass says how `W` is written.
 
-    It implements `_add_recurrence` (register the parameters of `W` under names that end in `suffix`), `_reset_recurrence`,
-    `_run` and `recurrent_weight`, and ends its `__init__` with `_build()`.
+    It implements `_add_recurrence`, `_reset_recurrence`, `_run` and `recurrent_weight`, and ends `__init__` with `_build()`.
     """
 
     def __init__(
@@ -64,16 +63,6 @@ class RecurrentLayer(RecurrentModule):
         for suffix, _ in self._suffixes():
             self._reset_input(suffix)
             self._reset_recurrence(suffix)
-
-    def _add_recurrence(self, suffix: str) -> None:
-        raise NotImplementedError
-
-    def _reset_recurrence(self, suffix: str) -> None:
-        raise NotImplementedError
-
-    def _run(self, suffix: str, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor:
-        """All states [T, B, n] for projected `inputs` [T, B, n]."""
-        raise NotImplementedError
 
     def recurrent_weight(self, layer: int = 0, direction: int = 0) -> Tensor:
         """The whole matrix `W` of `h = σ(U x + W h)`, [n, n], differentiable."""
@@ -185,30 +174,8 @@ class RecurrentLayer(RecurrentModule):
         return ", ".join([f"{self.input_size}, {self.hidden_size}", *unusual(self, usual)])
 
 
-def unusual(module: RecurrentModule, usual: dict[str, object]) -> list[str]:
-    """`name=value` for every setting that differs from the usual one."""
-    return [f"{name}={getattr(module, name)!r}" for name, value in usual.items() if getattr(module, name) != value]
-
-
 def suffix_of(layer: int, direction: int) -> str:
     return f"_l{layer}" + ("_reverse" if direction else "")
-
-
-def check_tensors(module: RecurrentModule, tensors: dict[str, Tensor | None], autocast: bool) -> None:
-    """Dtype and device of what was passed to `module`, against its parameters."""
-    parameter = next(module.parameters())
-    for name, tensor in tensors.items():
-        if tensor is None:
-            continue
-        if not tensor.is_floating_point():
-            raise TypeError(f"{name} must be a floating-point tensor, got dtype {tensor.dtype}")
-        if tensor.dtype != parameter.dtype and not autocast:
-            raise ValueError(
-                f"{module._get_name()} {name} dtype ({tensor.dtype}) does not match weight dtype ({parameter.dtype}). "
-                f"Convert {name}: {name}.to({parameter.dtype}), or convert model: model.to({tensor.dtype})"
-            )
-        if tensor.device != parameter.device:
-            raise InputError(f"{name} must be on the device of the weights, {parameter.device}, got {tensor.device}")
 
 
 def reverse(x: Tensor, lengths: Tensor | None) -> Tensor:

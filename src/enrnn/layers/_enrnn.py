@@ -3,12 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from .._checks import InputError
-from .._precision import state_dtype
 from ._baked import bake_cell, bake_layer
-from ._base import RecurrentLayer, check_tensors, unusual
+from ._base import RecurrentLayer
+from ._cell import RecurrentCell
 from ._long_short import LongShort
-from ._module import Device, Pointwise
+from ._module import Device, Pointwise, unusual
 
 _USUAL: dict[str, object] = {
     "coupling": True,
@@ -115,7 +114,7 @@ class ENRNN(LongShort, RecurrentLayer):
         return ", ".join([super().extra_repr(), parts, *unusual(self, _USUAL)])
 
 
-class ENRNNCell(LongShort):
+class ENRNNCell(LongShort, RecurrentCell):
     """One step of `ENRNN`, with `torch.nn.RNNCell`'s interface: `h' = cell(x, h)`.
 
     The matrices are formed at every call. For many steps with the same parameters, form them once with
@@ -150,42 +149,11 @@ class ENRNNCell(LongShort):
     ) -> None:
         super().__init__(input_size, hidden_size, nonlinearity, bias, input_weight, backend, device, dtype)
         self._set_parts(short_size, coupling, negative_ones, epsilon, long, short, coupling_init, solver)
-        self._add_input("", self.input_size)
-        self._add_recurrence("")
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the parameters anew, as at construction."""
-        self._reset_input("")
-        self._reset_recurrence("")
+        self._build()
 
     def recurrent_weight(self) -> Tensor:
         """The whole matrix of equation (2), `[[W_L, W_C], [0, W_S]]`, [n, n], differentiable."""
         return self._whole("")
-
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        """The next state, [B, n] for `input` [B, input_size], [n] for [input_size]; `hx` None is the zero state."""
-        if input.dim() not in (1, 2):
-            raise InputError(f"ENRNNCell: Expected input to be 1D or 2D, got {input.dim()}D instead")
-        if hx is not None and hx.dim() != input.dim():
-            raise InputError(f"ENRNNCell: Expected hx to be {input.dim()}D like input, got {hx.dim()}D instead")
-        autocast = torch.is_autocast_enabled(input.device.type)
-        check_tensors(self, {"input": input, "hx": hx}, autocast)
-        if input.size(-1) != self.input_size:
-            raise InputError(
-                f"input has inconsistent input_size: got {input.size(-1)}, expected input_size = {self.input_size}"
-            )
-        if input.dim() == 1:
-            return self.forward(input.unsqueeze(0), None if hx is None else hx.unsqueeze(0)).squeeze(0)
-        shape = (input.size(0), self.hidden_size)
-        if hx is not None and tuple(hx.shape) != shape:
-            raise InputError(f"hx has inconsistent shape: got {list(hx.shape)}, expected {list(shape)}")
-        stored = next(self.parameters()).dtype
-        held = state_dtype(stored)
-        initial = input.new_zeros(shape, dtype=held) if hx is None else hx.to(held)
-        inputs, bias = self._project("", input, held)
-        state = self._run("", inputs.unsqueeze(0), bias, initial, None)[0]
-        return state if autocast else state.to(stored)
 
     def bake(self) -> nn.Module:
         """A plain module with the matrices as they are now: a `torch.nn.RNNCell` for ReLU and tanh, else a `BakedCell`."""

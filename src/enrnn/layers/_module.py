@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
-from .._checks import boolean, floating_dtype, one_of, positive_int
+from .._checks import InputError, boolean, floating_dtype, one_of, positive_int
 from .._precision import state_dtype
 from ..matrices import Matrix
 from ..nonlinearities import NONLINEARITIES
@@ -68,6 +68,17 @@ class RecurrentModule(nn.Module):
         for _, matrix in self._constrained_matrices():
             matrix.check()
 
+    def _add_recurrence(self, suffix: str) -> None:
+        """Register the parameters of `W`, under names that end in `suffix`."""
+        raise NotImplementedError
+
+    def _reset_recurrence(self, suffix: str) -> None:
+        raise NotImplementedError
+
+    def _run(self, suffix: str, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor:
+        """All states [T, B, n] for projected `inputs` [T, B, n]."""
+        raise NotImplementedError
+
     def _add_input(self, suffix: str, inputs: int) -> None:
         hidden = self.hidden_size
         if self.input_weight == "full":
@@ -79,7 +90,12 @@ class RecurrentModule(nn.Module):
                 f"input_weight='identity' needs inputs of hidden_size = {hidden} features, but weight_ih{suffix} gets "
                 f"{inputs}"
             )
-        self.register_parameter(f"bias{suffix}", nn.Parameter(self._empty.new_empty(hidden)) if self.bias else None)
+        self.register_parameter(self._bias_name(suffix), nn.Parameter(self._empty.new_empty(hidden)) if self.bias else None)
+
+    @staticmethod
+    def _bias_name(suffix: str) -> str:
+        """`bias_l0` and so on; in a cell, where `bias` says whether there is one, `bias_ih` as in `torch.nn.RNNCell`."""
+        return f"bias{suffix or '_ih'}"
 
     def _reset_input(self, suffix: str) -> None:
         """`U` uniform in ±0.01, as the authors' code has it; the bias zero, so that modReLU starts as the identity."""
@@ -90,12 +106,12 @@ class RecurrentModule(nn.Module):
             else:
                 weight.zero_().fill_diagonal_(1.0)
             if self.bias:
-                getattr(self, f"bias{suffix}").zero_()
+                getattr(self, self._bias_name(suffix)).zero_()
 
     def _project(self, suffix: str, x: Tensor, held: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """`U x` in the dtype states are `held` in, and the bias as the recurrence wants it: modReLU's is a threshold, every
         other σ adds it to its argument, so that it is added here, for all steps at once."""
-        bias: Tensor | None = getattr(self, f"bias{suffix}")
+        bias: Tensor | None = getattr(self, self._bias_name(suffix))
         added, threshold = (None, bias) if self.nonlinearity == "modrelu" else (bias, None)
         if self.input_weight == "full":
             x = F.linear(x, getattr(self, f"weight_ih{suffix}"), added)
@@ -147,3 +163,25 @@ class RecurrentModule(nn.Module):
     def _get_name(self) -> str:
         """The class's own name: parametrizing an instance gives it a class called Parametrized…"""
         return type(self).__name__.removeprefix("Parametrized")
+
+
+def unusual(module: RecurrentModule, usual: dict[str, object]) -> list[str]:
+    """`name=value` for every setting that differs from the usual one."""
+    return [f"{name}={getattr(module, name)!r}" for name, value in usual.items() if getattr(module, name) != value]
+
+
+def check_tensors(module: RecurrentModule, tensors: dict[str, Tensor | None], autocast: bool) -> None:
+    """Dtype and device of what was passed to `module`, against its parameters."""
+    parameter = next(module.parameters())
+    for name, tensor in tensors.items():
+        if tensor is None:
+            continue
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name} must be a floating-point tensor, got dtype {tensor.dtype}")
+        if tensor.dtype != parameter.dtype and not autocast:
+            raise ValueError(
+                f"{module._get_name()} {name} dtype ({tensor.dtype}) does not match weight dtype ({parameter.dtype}). "
+                f"Convert {name}: {name}.to({parameter.dtype}), or convert model: model.to({tensor.dtype})"
+            )
+        if tensor.device != parameter.device:
+            raise InputError(f"{name} must be on the device of the weights, {parameter.device}, got {tensor.device}")
