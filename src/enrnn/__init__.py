@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from .matrices import EigenvalueNormalized as EigenvalueNormalized
     from .matrices import eigenvalue_normalized as eigenvalue_normalized
     from .matrices import orthogonal as orthogonal
+    from .spectrum import SpectralRadius as SpectralRadius
+    from .spectrum import spectral_radius as spectral_radius
 
 __version__ = "0.1.0"
 
@@ -29,6 +31,8 @@ _HOME = {
     "EigenvalueNormalized": "matrices",
     "orthogonal": "matrices",
     "eigenvalue_normalized": "matrices",
+    "spectral_radius": "spectrum",
+    "SpectralRadius": "spectrum",
     "functional": "functional",
     "citation": "_citation",
 }

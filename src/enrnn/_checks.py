@@ -68,8 +68,7 @@ def non_negative(name: str, value: object) -> float:
 def probability(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real) or not 0 <= float(value) <= 1:
         raise ValueError(
-            f"{name} should be a number in range [0, 1] representing the probability of an element being zeroed, "
-            f"got: {value!r}"
+            f"{name} should be a number in range [0, 1] representing the probability of an element being zeroed, got: {value!r}"
         )
     return float(value)
 

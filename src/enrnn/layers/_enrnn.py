@@ -46,7 +46,7 @@ class ENRNN(LongShort, RecurrentLayer):
         short: how `W_S` is written: "normalized".
         input_weight: "full", or "identity" for a fixed identity (needs `input_size == hidden_size`).
         coupling_init: "glorot" or "truncated_orthogonal".
-        solver: how the spectral radius is found: "auto" or "dense".
+        solver: how the spectral radius is found: "dense", "squaring", or "auto" for the faster one at this size.
         backend: how the recurrence is run: "auto", or "reference" for the plain specification.
 
     Attributes:

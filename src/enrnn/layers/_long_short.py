@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from .._checks import boolean, count_within, non_negative, one_of
-from ..matrices import SOLVERS, Cayley, EigenvalueNormalized, Matrix
+from ..matrices import Cayley, EigenvalueNormalized, Matrix
 from ..recurrence import long_short_recurrence
 from ..recurrence.reference import block_matrix
+from ..spectrum import SOLVERS
 from ._module import RecurrentModule
 
 LONG = ("cayley",)
@@ -90,6 +91,11 @@ class LongShort(RecurrentModule):
     def nearly_defective(self) -> Tensor:
         """In how many training steps λ was too nearly defective for Prop. 3.2: one entry for each layer and direction."""
         return self._gather("nearly_defective", torch.int64)
+
+    @property
+    def fallbacks(self) -> Tensor:
+        """In how many training steps the fast solver gave way to the dense one: one entry for each layer and direction."""
+        return self._gather("fallbacks", torch.int64)
 
     @property
     def spectral_radius(self) -> Tensor:

@@ -87,8 +87,7 @@ class RecurrentModule(nn.Module):
             self.register_buffer(f"weight_ih{suffix}", self._empty.new_empty(hidden, hidden), persistent=False)
         else:
             raise ValueError(
-                f"input_weight='identity' needs inputs of hidden_size = {hidden} features, but weight_ih{suffix} gets "
-                f"{inputs}"
+                f"input_weight='identity' needs inputs of hidden_size = {hidden} features, but weight_ih{suffix} gets {inputs}"
             )
         self.register_parameter(self._bias_name(suffix), nn.Parameter(self._empty.new_empty(hidden)) if self.bias else None)
 

@@ -2,7 +2,6 @@
 
 from ._cayley import Cayley as Cayley
 from ._contract import Matrix as Matrix
-from ._eigenvalue_normalized import SOLVERS as SOLVERS
 from ._eigenvalue_normalized import EigenvalueNormalized as EigenvalueNormalized
 from ._fronts import eigenvalue_normalized as eigenvalue_normalized
 from ._fronts import orthogonal as orthogonal

@@ -10,9 +10,6 @@ from .._checks import non_negative, one_of, square_matrix
 from .._precision import recording
 from ._contract import Matrix, rotation_angles
 
-SOLVERS = ("auto", "dense")
-"""How the dominant eigenvalue is found. `dense`: LAPACK. `auto`: the fastest trustworthy one for the matrix at hand."""
-
 DEFECTIVE = 1e-6
 """λ counts as (nearly) defective when |v*u| falls below this fraction of ‖u‖‖v‖."""
 
@@ -35,32 +32,36 @@ class EigenvalueNormalized(Matrix):
     Arguments:
         epsilon: ε ≥ 0.
         normalizing: whether to normalise from the very start, instead of from the first ρ(T) > 1.
-        solver: how the dominant eigenvalue is found, "auto" or "dense".
+        solver: how the dominant eigenvalue is found: "dense", "squaring", or "auto" for the faster one at this size. All give
+            the same result: what squaring cannot certify is solved densely, and counted in `fallbacks`.
 
     Buffers:
         normalizing: the switch. Tested whenever `W` is formed; written in training mode only; never turned off.
         nearly_defective: in how many training steps the remedy above was taken.
+        fallbacks: in how many training steps the fast solver had to be replaced by the dense one.
         radius: ρ(T) as last formed in training mode (not saved).
     """
 
     normalizing: Tensor
     nearly_defective: Tensor
+    fallbacks: Tensor
     radius: Tensor
     not_finite: Tensor
 
     def __init__(self, epsilon: float = 0.0, *, normalizing: bool = False, solver: str = "auto") -> None:
         super().__init__()
         self.epsilon = non_negative("epsilon", epsilon)
-        self.solver = one_of("solver", solver, SOLVERS)
+        self.solver = one_of("solver", solver, spectrum.SOLVERS)
         self.register_buffer("normalizing", torch.tensor(bool(normalizing)))
         self.register_buffer("nearly_defective", torch.tensor(0))
+        self.register_buffer("fallbacks", torch.tensor(0))
         self.register_buffer("radius", torch.tensor(0.0, dtype=torch.float32), persistent=False)
         self.register_buffer("not_finite", torch.tensor(False), persistent=False)
 
     def forward(self, original: Tensor) -> Tensor:
         square_matrix("the free matrix of EigenvalueNormalized", original)
         outcome: tuple[Tensor, ...] = normalize_spectrum(original, self.normalizing, self.epsilon, self.solver)
-        matrix, radius, _, switched, applied, simple, finite = outcome
+        matrix, radius, _, switched, applied, simple, fell_back, finite = outcome
         if recording(original):
             self.not_finite.logical_or_(~finite)
         elif not finite:
@@ -68,6 +69,7 @@ class EigenvalueNormalized(Matrix):
         if self.training:
             self.normalizing.copy_(switched)
             self.nearly_defective.add_(applied & ~simple)
+            self.fallbacks.add_(fell_back)
             self.radius.copy_(radius.detach())
         return matrix
 
@@ -96,12 +98,14 @@ class EigenvalueNormalized(Matrix):
             original.diagonal(-1)[::2][: size // 2] = paired * torch.sin(angles)
             self.normalizing.fill_(False)
             self.nearly_defective.zero_()
+            self.fallbacks.zero_()
             self.radius.zero_()
             self.not_finite.fill_(False)
 
     def constraint_error(self, matrix: Tensor) -> Tensor:
         """By how much ρ(W) exceeds 1."""
-        return (_radius(matrix.detach()) - 1).clamp_min(0)
+        pair, _ = spectrum.solve(spectrum.working_matrix(matrix), "dense")
+        return (pair.radius - 1).clamp_min(0)
 
     def free_parameters(self, size: int) -> int:
         return size * size
@@ -117,31 +121,22 @@ class EigenvalueNormalized(Matrix):
 _NOT_FINITE = "the short-term matrix T has entries that are not finite (NaN or Inf); its spectral radius is undefined"
 
 
-def _radius(matrix: Tensor) -> Tensor:
-    return spectrum.dominant(matrix.to(_host(matrix), torch.float64)).radius.to(matrix.device)
-
-
-def _host(matrix: Tensor) -> torch.device:
-    """Where the dense decomposition runs: on the matrix's device, unless that has no float64."""
-    return torch.device("cpu") if matrix.device.type == "mps" else matrix.device
-
-
 @torch.library.custom_op("enrnn::normalize_spectrum", mutates_args=())
 def normalize_spectrum(
     T: Tensor, normalizing: Tensor, epsilon: float, solver: str
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The normalisation with everything its gradient and its caller need.
 
-    Returns `W`, ρ(T), Proposition 3.2's `C` (all three differentiable), and four flags: the switch as it stands after this
-    look, whether T was divided, whether λ is simple enough for `C`, whether T is finite.
+    Returns `W`, ρ(T), Proposition 3.2's `C` (all three differentiable), and five flags: the switch as it stands after this
+    look, whether T was divided, whether λ is simple enough for `C`, whether the solver fell back, whether T is finite.
     """
     finite = torch.isfinite(T).all()
     if not finite:
         nothing = torch.zeros_like(T)
         no = torch.zeros_like(normalizing)
-        return T.clone(), nothing[0, 0], nothing, normalizing.clone(), no, no.clone(), finite
-    exact = T.to(_host(T), torch.float64)
-    pair = spectrum.dominant(exact)
+        return T.clone(), nothing[0, 0].clone(), nothing, normalizing.clone(), no, no.clone(), no.clone(), finite
+    exact = spectrum.working_matrix(T)
+    pair, fell_back = spectrum.solve(exact, solver)
     radius = pair.radius
     switched = normalizing | (radius > 1).to(T.device)
     divisor = radius + epsilon
@@ -152,10 +147,11 @@ def normalize_spectrum(
     return (
         W.to(T.device, T.dtype),
         radius.to(T.device, T.dtype),
-        pair.derivative().to(T.device, T.dtype),
+        torch.where(simple, pair.derivative(), 0).to(T.device, T.dtype),
         switched,
         applied,
         simple.to(T.device),
+        torch.full_like(switched, fell_back),
         finite,
     )
 
@@ -163,14 +159,14 @@ def normalize_spectrum(
 @normalize_spectrum.register_fake
 def _(
     T: Tensor, normalizing: Tensor, epsilon: float, solver: str
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    flags = [T.new_empty((), dtype=torch.bool) for _ in range(4)]
-    return T.new_empty(T.shape), T.new_empty(()), T.new_empty(T.shape), flags[0], flags[1], flags[2], flags[3]
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    switched, applied, simple, fell_back, finite = (T.new_empty((), dtype=torch.bool) for _ in range(5))
+    return T.new_empty(T.shape), T.new_empty(()), T.new_empty(T.shape), switched, applied, simple, fell_back, finite
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     T, _, ctx.epsilon, _ = inputs
-    W, radius, C, _, applied, simple, _ = output
+    W, radius, C, _, applied, simple, *_ = output
     ctx.set_materialize_grads(False)
     ctx.save_for_backward(T, W, radius, C, applied, simple)
 
@@ -188,14 +184,9 @@ def _backward(
         through_radius = grad_radius * slope * C
         gradient = through_radius if gradient is None else gradient + through_radius
     if grad_C is not None:  # second derivatives only
-        through_C = _derivative_vjp(T, grad_C)
+        through_C = spectrum.second_derivative(T, grad_C)
         gradient = through_C if gradient is None else gradient + through_C
     return gradient, None, None, None
-
-
-def _derivative_vjp(T: Tensor, grad_C: Tensor) -> Tensor:
-    exact = T.to(_host(T), torch.float64)
-    return spectrum.derivative_vjp(exact, grad_C.to(exact)).to(T)
 
 
 normalize_spectrum.register_autograd(_backward, setup_context=_setup_context)

@@ -37,9 +37,7 @@ def recurrence(
 
 
 @recurrence.register_fake
-def _(
-    inputs: Tensor, weight: Tensor, bias: Tensor | None, initial: Tensor, nonlinearity: str, lengths: Tensor | None
-) -> Tensor:
+def _(inputs: Tensor, weight: Tensor, bias: Tensor | None, initial: Tensor, nonlinearity: str, lengths: Tensor | None) -> Tensor:
     return inputs.new_empty(inputs.shape)
 
 
@@ -65,9 +63,7 @@ def recurrence_backward(
 
 
 @recurrence_backward.register_fake
-def _(
-    grad_states: Tensor, states: Tensor, weight: Tensor, nonlinearity: str, lengths: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _(grad_states: Tensor, states: Tensor, weight: Tensor, nonlinearity: str, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
     return states.new_empty(states.shape), states.new_empty(states.shape[1:])
 
 
@@ -93,9 +89,7 @@ def _backward(ctx: Any, grad_states: Tensor) -> tuple[Tensor | None, ...]:
 
 
 def _no_second_derivative(ctx: Any, *_: Tensor) -> tuple[None, ...]:
-    raise RuntimeError(
-        "the fused recurrence can be differentiated once only; for second derivatives choose backend='reference'"
-    )
+    raise RuntimeError("the fused recurrence can be differentiated once only; for second derivatives choose backend='reference'")
 
 
 recurrence.register_autograd(_backward, setup_context=_setup_context)

@@ -1,5 +1,10 @@
-"""Spectral radius and dominant eigenvectors."""
+"""Spectral radius and dominant eigenvectors: dense, and a fast solver that certifies what it returns."""
 
 from ._dense import Dominant as Dominant
-from ._dense import derivative_vjp as derivative_vjp
 from ._dense import dominant as dominant
+from ._solve import SOLVERS as SOLVERS
+from ._solve import solve as solve
+from ._solve import working_matrix as working_matrix
+from ._spectral_radius import SpectralRadius as SpectralRadius
+from ._spectral_radius import second_derivative as second_derivative
+from ._spectral_radius import spectral_radius as spectral_radius

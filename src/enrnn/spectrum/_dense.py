@@ -23,10 +23,10 @@ class Dominant(NamedTuple):
     def derivative(self) -> Tensor:
         """Proposition 3.2's `C = α Re S + β Im S = Re(λ̄ S)`, `S = v̄ uᵀ/(v*u)`; the gradient of ρ is `C/ρ`.
 
-        It is zero where `v*u` vanishes, i.e. where ρ has no derivative.
+        It is zero where `v*u` vanishes to rounding, i.e. where ρ has no derivative.
         """
         overlap = (self.left.conj_physical() * self.right).sum(-1)
-        defective = overlap == 0
+        defective = ~(self.condition < 1 / torch.finfo(torch.float64).eps)
         factor = self.eigenvalue.conj_physical() / torch.where(defective, torch.ones_like(overlap), overlap)
         factor = torch.where(defective, torch.zeros_like(factor), factor)
         outer = self.left.conj_physical().unsqueeze(-1) * self.right.unsqueeze(-2)
@@ -54,9 +54,13 @@ def dominant(matrix: Tensor) -> Dominant:
     right = torch.where(lower.unsqueeze(-1), right.conj_physical(), right)
     right = right / torch.linalg.vector_norm(right, dim=-1, keepdim=True)
     left = _left_vector(scaled, eigenvalue, right)
+    # A long Jordan chain makes the iteration overflow: v*u is zero to any precision then, and any v will do.
+    lost = ~torch.isfinite(torch.view_as_real(left)).all(-1).all(-1)
+    left = torch.where(lost.unsqueeze(-1), right, left)
 
     overlap = (left.conj_physical() * right).sum(-1).abs()
-    return Dominant(eigenvalue.abs() * scale, eigenvalue * scale, right, left, 1 / overlap)
+    condition = torch.where(lost, torch.inf, 1 / overlap)
+    return Dominant(eigenvalue.abs() * scale, eigenvalue * scale, right, left, condition)
 
 
 def power_of_two_above(value: Tensor) -> Tensor:
