@@ -15,6 +15,21 @@ class InputError(ValueError, RuntimeError):
     """
 
 
+class InputTypeError(TypeError, ValueError, RuntimeError):
+    """Something of the wrong kind or dtype: a `TypeError`, and also what `torch.nn.RNN` raises in its place."""
+
+
+def tensor(name: str, value: object) -> None:
+    if not isinstance(value, Tensor):
+        raise InputTypeError(f"{name} must be a Tensor, got: {type(value).__name__}")
+
+
+def floating_tensor(name: str, value: object) -> None:
+    tensor(name, value)
+    if isinstance(value, Tensor) and not value.is_floating_point():
+        raise InputTypeError(f"{name} must be a floating-point tensor, got dtype {value.dtype}")
+
+
 def positive_int(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} should be of type int, got: {type(value).__name__} ({value!r})")
@@ -74,13 +89,12 @@ def probability(name: str, value: object) -> float:
 
 
 def floating_dtype(name: str, dtype: torch.dtype | None) -> None:
-    if dtype is not None and not dtype.is_floating_point:
-        raise TypeError(f"{name} should be a floating-point dtype, got: {dtype}")
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise InputTypeError(f"{name} should be a floating-point torch.dtype, got: {dtype!r}")
 
 
 def square_matrix(name: str, matrix: Tensor) -> None:
     """Reject what is not a real floating-point square matrix."""
-    if not matrix.is_floating_point():
-        raise TypeError(f"{name} must be a real floating-point matrix, got dtype {matrix.dtype}")
+    floating_tensor(name, matrix)
     if matrix.dim() != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
         raise InputError(f"{name} must be a square matrix, got a tensor of shape {list(matrix.shape)}")

@@ -1,7 +1,10 @@
 """In which precision the constrained matrices are computed, and how to tell that a graph is being recorded."""
 
+import contextlib
+
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
 
 
 def working_dtype(tensor: Tensor) -> torch.dtype:
@@ -20,6 +23,18 @@ def state_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def recording(tensor: Tensor) -> bool:
     """Whether this call is being traced or captured, so that looking at a value on the host is impossible."""
-    if torch.compiler.is_compiling() or tensor.is_meta:
+    if torch.compiler.is_compiling() or tensor.is_meta or isinstance(tensor, FakeTensor):
         return True
     return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
+def autocasting(tensor: Tensor) -> bool:
+    """Whether autocast is on for the device of `tensor`."""
+    kind = tensor.device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
+def full_precision(tensor: Tensor) -> contextlib.AbstractContextManager[None]:
+    """Keep autocast out: over thousands of orthogonal steps, bfloat16 products would be all that is left of the state."""
+    kind = tensor.device.type
+    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else contextlib.nullcontext()

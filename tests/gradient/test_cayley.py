@@ -15,9 +15,7 @@ SEEDS = integers(0, 2**32 - 1)
 
 
 @given(size=integers(1, 33), share=floats(0, 1), scale=floats(0.01, 10), seed=SEEDS)
-def test_the_gradient_is_the_explicit_formula(
-    record: Recorder, size: int, share: float, scale: float, seed: int
-) -> None:
+def test_the_gradient_is_the_explicit_formula(record: Recorder, size: int, share: float, scale: float, seed: int) -> None:
     """V = (I + A)⁻ᵀ G (D + Wᵀ), ∂L/∂A = Vᵀ − V (Helfrich, Willmott & Ye, 2018), above the diagonal."""
     generator = torch.Generator().manual_seed(seed)
     negative_ones = round(share * size)

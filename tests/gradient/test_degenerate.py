@@ -15,7 +15,6 @@ from tests._record import Recorder
 from tests.gradient._spectra import Array, matrix_with_dominant, orthogonal, spectrum
 
 SEEDS = integers(0, 2**32 - 1)
-FLOAT64 = torch.finfo(torch.float64)
 
 
 def formed(matrix: EigenvalueNormalized, T: Tensor, G: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,7 +106,7 @@ NILPOTENT = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("name", NILPOTENT)
 def test_with_spectral_radius_zero_and_epsilon_zero_W_is_T(name: str, dtype: torch.dtype) -> None:
     T = NILPOTENT[name].to(dtype)
@@ -118,7 +117,7 @@ def test_with_spectral_radius_zero_and_epsilon_zero_W_is_T(name: str, dtype: tor
     assert torch.equal(gradient, G)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("name", NILPOTENT)
 def test_with_spectral_radius_zero_and_positive_epsilon_W_is_T_over_epsilon(name: str, dtype: torch.dtype) -> None:
     T = NILPOTENT[name].to(dtype)
@@ -140,31 +139,29 @@ def test_a_nilpotent_matrix_in_any_basis_gives_no_nan(full: bool) -> None:
         assert torch.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize("normalizing", [False, True])
-@pytest.mark.parametrize(
-    "T",
-    [
-        torch.zeros(2, 2, dtype=torch.float64),
-        torch.diag(torch.ones(2, dtype=torch.float64), 1),
-        torch.tensor([[0.5, 1.0], [0.0, 0.5]], dtype=torch.float64),
-        0.5 * torch.eye(3, dtype=torch.float64),
-    ],
-    ids=["zero", "nilpotent", "defective", "multiple"],
-)
-def test_where_the_first_derivative_is_that_of_a_linear_map_the_second_is_zero(T: Tensor, normalizing: bool) -> None:
-    """W = T, or the remedy's T/(ρ + ε) with ρ held constant: no second derivative, and in particular no failure. (A
-    multiple eigenvalue that is not defective is linear only while not normalising; there it must merely be finite.)"""
-    original = T.clone().requires_grad_()
+SECOND = {
+    "zero": (torch.zeros(2, 2), True),
+    "nilpotent": (torch.diag(torch.ones(2), 1), True),
+    "defective": (torch.tensor([[2.0, 1.0], [0.0, 2.0]]), True),
+    "defective, not normalising": (torch.tensor([[0.5, 1.0], [0.0, 0.5]]), False),
+    "multiple, not normalising": (0.5 * torch.eye(3), False),
+    "zero, not normalising": (torch.zeros(2, 2), False),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_where_the_first_derivative_is_that_of_a_linear_map_the_second_is_zero(name: str) -> None:
+    """W = T, or the remedy, which holds ρ constant in T/(ρ + ε): no second derivative, and in particular no failure."""
+    T, normalizing = SECOND[name]
+    original = T.double().requires_grad_()
     W = EigenvalueNormalized(normalizing=normalizing)(original)
-    G = torch.arange(1.0, T.numel() + 1, dtype=T.dtype).view_as(T).requires_grad_()
+    G = torch.arange(1.0, T.numel() + 1, dtype=torch.float64).view_as(T).requires_grad_()
     (first,) = torch.autograd.grad(W, original, G, create_graph=True)
     (second,) = torch.autograd.grad(first.sum(), original, allow_unused=True, materialize_grads=True)
-    assert torch.isfinite(second).all()
-    if not (normalizing and torch.equal(T, T.diag().diag()) and T.any()):
-        assert torch.equal(second, torch.zeros_like(T))
+    assert torch.equal(second, torch.zeros_like(second))
 
 
-@pytest.mark.parametrize(("dtype", "largest"), [(torch.float32, 100), (torch.float64, 1000)])
+@pytest.mark.parametrize(("dtype", "largest"), [(torch.float32, 100), (torch.float64, 990)], ids=["float32", "float64"])
 @given(size=integers(1, 8), kind=sampled_from(["real", "complex"]), seed=SEEDS, fraction=sampled_from([-1, -0.5, 0.5, 1]))
 def test_scaling_by_a_power_of_two_changes_no_digit(
     record: Recorder, dtype: torch.dtype, largest: int, size: int, kind: str, seed: int, fraction: float
@@ -173,11 +170,13 @@ def test_scaling_by_a_power_of_two_changes_no_digit(
     rng = np.random.default_rng(seed)
     T = torch.from_numpy(matrix_with_dominant(rng, max(size, 1 + (kind == "complex")), kind)).to(dtype)
     G = torch.from_numpy(rng.standard_normal(tuple(T.shape))).to(dtype)
-    exponent = torch.tensor(int(fraction * largest))
+    scale = 2.0 ** int(fraction * largest)
     W, gradient = formed(EigenvalueNormalized(normalizing=True), T, G)
-    scaled_W, scaled_gradient = formed(EigenvalueNormalized(normalizing=True), torch.ldexp(T, exponent), G)
+    scaled_W, scaled_gradient = formed(EigenvalueNormalized(normalizing=True), T * scale, G)
     assert torch.equal(scaled_W, W)
-    assert torch.equal(torch.ldexp(scaled_gradient, exponent), gradient)
+    # A gradient that falls below the normal numbers is rounded to a multiple of the smallest one.
+    info = torch.finfo(dtype)
+    assert torch.allclose(scaled_gradient * scale, gradient, rtol=0, atol=4 * scale * info.tiny * info.eps)
     record(cases=1)
 
 
@@ -187,9 +186,7 @@ def test_scaling_by_a_power_of_two_changes_no_digit(
     [(torch.float32, range(-30, 31, 5)), (torch.float64, range(-300, 301, 50))],
     ids=["float32", "float64"],
 )
-def test_no_scale_gives_nan(
-    record: Recorder, full: bool, dtype: torch.dtype, exponents: range, epsilon: float
-) -> None:
+def test_no_scale_gives_nan(record: Recorder, full: bool, dtype: torch.dtype, exponents: range, epsilon: float) -> None:
     for exponent in exponents:
         for seed in range(40 if full else 3):
             rng = np.random.default_rng(seed)
@@ -207,7 +204,7 @@ def test_no_scale_gives_nan(
             record(cases=1)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 def test_not_even_the_largest_and_smallest_numbers_give_nan(dtype: torch.dtype) -> None:
     """At the very ends ρ itself, or the gradient 1/ρ, may leave the range and come out infinite; but never as NaN."""
     info = torch.finfo(dtype)

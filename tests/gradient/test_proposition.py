@@ -54,9 +54,7 @@ def relative(error: float, s: Spectrum, G: Array, epsilon: float) -> float:
 @pytest.mark.parametrize("epsilon", [0.0, 1e-3, 0.3])
 @pytest.mark.parametrize("kind", KINDS)
 @given(size=integers(1, 12), seed=SEEDS)
-def test_the_gradient_is_that_of_finite_differences(
-    record: Recorder, kind: str, epsilon: float, size: int, seed: int
-) -> None:
+def test_the_gradient_is_that_of_finite_differences(record: Recorder, kind: str, epsilon: float, size: int, seed: int) -> None:
     s, G = draw(size, kind, seed)
     expected, bound = central_differences(s, G, epsilon)
     error = np.abs(gradient(s.T, G, epsilon) - expected).max()
@@ -88,9 +86,7 @@ def test_the_gradient_is_that_of_finite_differences_for_gaussian_matrices(
 @pytest.mark.parametrize("epsilon", [0.0, 1e-3, 0.3])
 @pytest.mark.parametrize("kind", KINDS)
 @given(size=integers(1, 33), seed=SEEDS)
-def test_the_gradient_is_the_corrected_formula(
-    record: Recorder, kind: str, epsilon: float, size: int, seed: int
-) -> None:
+def test_the_gradient_is_the_corrected_formula(record: Recorder, kind: str, epsilon: float, size: int, seed: int) -> None:
     s, G = draw(size, kind, seed)
     error = np.abs(gradient(s.T, G, epsilon) - proposition(s, G, epsilon)).max()
     record(cases=1, worst_error_of_formula=relative(error, s, G, epsilon))

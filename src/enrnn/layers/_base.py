@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from .._checks import InputError, boolean, positive_int, probability
-from .._precision import state_dtype
+from .._checks import InputError, boolean, positive_int, probability, tensor
+from .._precision import autocasting, state_dtype
 from ._module import Device, Pointwise, RecurrentModule, check_tensors, unusual
 
 
@@ -99,6 +99,9 @@ class RecurrentLayer(RecurrentModule):
         """
         if isinstance(input, PackedSequence):
             return self._forward_packed(input, hx)
+        tensor("input", input)
+        if hx is not None:
+            tensor("hx", hx)
         if input.dim() not in (2, 3):
             raise InputError(f"{self._get_name()}: Expected input to be 2D or 3D, got {input.dim()}D tensor instead")
         if hx is not None and hx.dim() != input.dim():
@@ -118,6 +121,7 @@ class RecurrentLayer(RecurrentModule):
             raise InputError(f"input must have 2 dimensions, got {data.dim()}")
         inputs, lengths = pad_packed_sequence(PackedSequence(data, batch_sizes))
         if hx is not None:
+            tensor("hx", hx)
             if hx.dim() != 3:
                 raise InputError(f"For batched 3-D input, hx should also be 3-D but got {hx.dim()}-D tensor")
             if order is not None and hx.size(1) == lengths.numel():
@@ -135,7 +139,7 @@ class RecurrentLayer(RecurrentModule):
         """
         stored = next(self.parameters()).dtype
         held = state_dtype(stored)
-        autocast = torch.is_autocast_enabled(x.device.type)
+        autocast = autocasting(x)
         self._check_input(x, hx, autocast)
         initial = x.new_zeros(self._state_shape(x), dtype=held) if hx is None else hx.to(held)
         finals = []

@@ -1,10 +1,9 @@
 """What every recurrent cell here shares with `torch.nn.RNNCell`: shapes and errors of a single step."""
 
-import torch
 from torch import Tensor
 
-from .._checks import InputError
-from .._precision import state_dtype
+from .._checks import InputError, tensor
+from .._precision import autocasting, state_dtype
 from ._module import RecurrentModule, check_tensors
 
 
@@ -31,13 +30,16 @@ class RecurrentCell(RecurrentModule):
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """The next state: [B, n] for `input` [B, input_size], [n] for [input_size]. `hx` is shaped alike; None: zero."""
         name = self._get_name()
+        tensor("input", input)
+        if hx is not None:
+            tensor("hx", hx)
         if input.dim() not in (1, 2):
             raise InputError(f"{name}: Expected input to be 1D or 2D, got {input.dim()}D instead")
         if hx is not None and hx.dim() != input.dim():
             raise InputError(f"{name}: Expected hx to be {input.dim()}D like input, got {hx.dim()}D instead")
         if input.dim() == 1:
             return self.forward(input.unsqueeze(0), None if hx is None else hx.unsqueeze(0)).squeeze(0)
-        autocast = torch.is_autocast_enabled(input.device.type)
+        autocast = autocasting(input)
         check_tensors(self, {"input": input, "hx": hx}, autocast)
         if input.size(-1) != self.input_size:
             raise InputError(f"input.size(-1) must be equal to input_size. Expected {self.input_size}, got {input.size(-1)}")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
-from .._checks import InputError, boolean, floating_dtype, one_of, positive_int
+from .._checks import InputError, boolean, floating_dtype, floating_tensor, one_of, positive_int
 from .._precision import state_dtype
 from ..matrices import Matrix
 from ..nonlinearities import NONLINEARITIES
@@ -84,7 +84,9 @@ class RecurrentModule(nn.Module):
         if self.input_weight == "full":
             self.register_parameter(f"weight_ih{suffix}", nn.Parameter(self._empty.new_empty(hidden, inputs)))
         elif inputs == hidden:
-            self.register_buffer(f"weight_ih{suffix}", self._empty.new_empty(hidden, hidden), persistent=False)
+            identity = torch.eye(hidden, dtype=self._empty.dtype, device=self._empty.device)
+            self.register_buffer(f"weight_ih{suffix}", identity, persistent=False)
+            self.register_load_state_dict_post_hook(_restore_identity)  # type: ignore[no-untyped-call]
         else:
             raise ValueError(
                 f"input_weight='identity' needs inputs of hidden_size = {hidden} features, but weight_ih{suffix} gets {inputs}"
@@ -124,6 +126,7 @@ class RecurrentModule(nn.Module):
         some_member = matrix(self._empty.new_zeros(size, size))
         self.register_parameter(name, nn.Parameter(some_member))
         parametrize.register_parametrization(self, name, matrix, unsafe=True)
+        matrix.name = name
 
     def _reset_constrained(self, name: str) -> None:
         if parametrize.is_parametrized(self, name):
@@ -164,6 +167,13 @@ class RecurrentModule(nn.Module):
         return type(self).__name__.removeprefix("Parametrized")
 
 
+def _restore_identity(module: RecurrentModule, keys: object) -> None:
+    """The fixed input weight is not saved. After loading, make it anew, for a module whose memory was never filled."""
+    like = next(module.parameters())
+    for name, _ in list(module.named_buffers(recurse=False)):
+        setattr(module, name, torch.eye(module.hidden_size, dtype=like.dtype, device=like.device))
+
+
 def unusual(module: RecurrentModule, usual: dict[str, object]) -> list[str]:
     """`name=value` for every setting that differs from the usual one."""
     return [f"{name}={getattr(module, name)!r}" for name, value in usual.items() if getattr(module, name) != value]
@@ -175,10 +185,9 @@ def check_tensors(module: RecurrentModule, tensors: dict[str, Tensor | None], au
     for name, tensor in tensors.items():
         if tensor is None:
             continue
-        if not tensor.is_floating_point():
-            raise TypeError(f"{name} must be a floating-point tensor, got dtype {tensor.dtype}")
+        floating_tensor(name, tensor)
         if tensor.dtype != parameter.dtype and not autocast:
-            raise ValueError(
+            raise InputError(
                 f"{module._get_name()} {name} dtype ({tensor.dtype}) does not match weight dtype ({parameter.dtype}). "
                 f"Convert {name}: {name}.to({parameter.dtype}), or convert model: model.to({tensor.dtype})"
             )

@@ -11,6 +11,9 @@ class Matrix(nn.Module):
     A family is one file with one subclass. `forward` takes the free matrix ("original") to the constrained one.
     """
 
+    name = "the matrix"
+    """What errors call the matrix; a layer puts the name of the weight here."""
+
     def right_inverse(self, matrix: Tensor) -> Tensor:
         """A free matrix that `forward` takes to `matrix`, or to the nearest one the family can write."""
         raise NotImplementedError

@@ -57,6 +57,7 @@ class EigenvalueNormalized(Matrix):
         self.register_buffer("fallbacks", torch.tensor(0))
         self.register_buffer("radius", torch.tensor(0.0, dtype=torch.float32), persistent=False)
         self.register_buffer("not_finite", torch.tensor(False), persistent=False)
+        self.register_load_state_dict_post_hook(_forget_what_is_not_saved)  # type: ignore[no-untyped-call]
 
     def forward(self, original: Tensor) -> Tensor:
         square_matrix("the free matrix of EigenvalueNormalized", original)
@@ -65,7 +66,7 @@ class EigenvalueNormalized(Matrix):
         if recording(original):
             self.not_finite.logical_or_(~finite)
         elif not finite:
-            raise ValueError(_NOT_FINITE)
+            raise ValueError(self._not_finite())
         if self.training:
             self.normalizing.copy_(switched)
             self.nearly_defective.add_(applied & ~simple)
@@ -112,13 +113,19 @@ class EigenvalueNormalized(Matrix):
 
     def check(self) -> None:
         if self.not_finite:
-            raise ValueError(_NOT_FINITE)
+            raise ValueError(self._not_finite())
+
+    def _not_finite(self) -> str:
+        return f"{self.name}: the free matrix T has entries that are not finite (NaN or Inf), so ρ(T) is undefined"
 
     def extra_repr(self) -> str:
         return f"epsilon={self.epsilon}, solver={self.solver!r}"
 
 
-_NOT_FINITE = "the short-term matrix T has entries that are not finite (NaN or Inf); its spectral radius is undefined"
+def _forget_what_is_not_saved(matrix: EigenvalueNormalized, keys: object) -> None:
+    """After loading a state dict, also into a module whose memory was never filled (`skip_init`, `to_empty`, meta)."""
+    matrix.radius = torch.zeros_like(matrix.radius, device=matrix.normalizing.device)
+    matrix.not_finite = torch.zeros_like(matrix.normalizing)
 
 
 @torch.library.custom_op("enrnn::normalize_spectrum", mutates_args=())

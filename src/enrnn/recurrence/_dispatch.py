@@ -5,7 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from .._checks import InputError, one_of
+from .._checks import InputError, InputTypeError, floating_tensor, one_of, tensor
+from .._precision import full_precision
 from ..nonlinearities import NONLINEARITIES
 from . import reference
 from ._op import fused_recurrence
@@ -36,7 +37,7 @@ def recurrence(
         backend: "auto" or "reference".
     """
     fused = _check(inputs, {"weight": weight}, bias, initial, nonlinearity, lengths, backend)
-    with _full_precision(inputs):
+    with full_precision(inputs):
         if fused is None:
             return reference.recurrence(inputs, weight, bias, initial, nonlinearity, lengths)
         return fused_recurrence(inputs, weight, bias, initial, fused, lengths)
@@ -61,7 +62,7 @@ def long_short_recurrence(
     """
     blocks = {"long": long, "coupling": coupling, "short": short}
     fused = _check(inputs, blocks, bias, initial, nonlinearity, lengths, backend)
-    with _full_precision(inputs):
+    with full_precision(inputs):
         if fused is None:
             return reference.long_short_recurrence(inputs, long, coupling, short, bias, initial, nonlinearity, lengths)
         return _long_after_short(inputs, long, coupling, short, bias, initial, fused, lengths)
@@ -86,15 +87,10 @@ def _long_after_short(
     bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
     states_short = fused_recurrence(inputs_short, short, bias_short, initial_short, nonlinearity, lengths)
     if coupling is not None:
-        previous = torch.cat([initial_short.unsqueeze(0), states_short[:-1]])
+        previous = torch.cat([initial_short.unsqueeze(0), states_short])[:-1]  # this way round, no length is special to export
         inputs_long = inputs_long + previous @ coupling.mT
     states_long = fused_recurrence(inputs_long, long, bias_long, initial_long, nonlinearity, lengths)
     return torch.cat([states_long, states_short], dim=-1)
-
-
-def _full_precision(tensor: Tensor) -> torch.autocast:
-    """Autocast is kept out: over thousands of orthogonal steps bfloat16 products would be all that is left of the state."""
-    return torch.autocast(tensor.device.type, enabled=False)
 
 
 def _check(
@@ -107,29 +103,40 @@ def _check(
     backend: str,
 ) -> str | None:
     """Reject what does not fit together; return the nonlinearity's name if the fused operator is to run it."""
+    floating_tensor("inputs", inputs)
     if inputs.dim() != 3 or inputs.shape[0] == 0:
         raise InputError(f"inputs must be [T, B, n] with T > 0, got shape {list(inputs.shape)}")
     _, batch, n = inputs.shape
-    q, s = 0, 0
     if "weight" in blocks:
         expected: dict[str, list[int]] = {"weight": [n, n]}
     else:
-        q = 0 if blocks["long"] is None else blocks["long"].shape[-1]
-        s = 0 if blocks["short"] is None else blocks["short"].shape[-1]
+        q, s = (0 if block is None else _size(name, block) for name, block in blocks.items() if name != "coupling")
         if q + s != n:
             raise InputError(f"the sizes of long and short must add up to inputs.size(-1) = {n}, got {q} + {s}")
         expected = {"long": [q, q], "coupling": [q, s], "short": [s, s]}
     expected |= {"bias": [n], "initial": [batch, n]}
-    for name, tensor in {**blocks, "bias": bias, "initial": initial}.items():
-        if tensor is None:
+    for name, given in {**blocks, "bias": bias, "initial": initial}.items():
+        if given is None:
             continue
-        if list(tensor.shape) != expected[name]:
-            raise InputError(f"{name} must have shape {expected[name]}, got {list(tensor.shape)}")
-        if tensor.dtype != inputs.dtype:
-            raise TypeError(f"{name} must have the dtype of inputs, {inputs.dtype}, got {tensor.dtype}")
-        if tensor.device != inputs.device:
-            raise InputError(f"{name} must be on the device of inputs, {inputs.device}, got {tensor.device}")
-    if lengths is not None and (list(lengths.shape) != [batch] or lengths.is_floating_point()):
-        raise InputError(f"lengths must be {batch} integers, got shape {list(lengths.shape)} of {lengths.dtype}")
+        if list(given.shape) != expected[name]:
+            raise InputError(f"{name} must have shape {expected[name]}, got {list(given.shape)}")
+        if given.dtype != inputs.dtype:
+            raise InputTypeError(f"{name} must have the dtype of inputs, {inputs.dtype}, got {given.dtype}")
+        if given.device != inputs.device:
+            raise InputError(f"{name} must be on the device of inputs, {inputs.device}, got {given.device}")
+    if lengths is not None:
+        tensor("lengths", lengths)
+        if lengths.dtype not in (torch.int32, torch.int64):
+            raise InputTypeError(f"lengths must be integers (int32 or int64), got {lengths.dtype}")
+        if list(lengths.shape) != [batch]:
+            raise InputError(f"lengths must have shape {[batch]}, got {list(lengths.shape)}")
+        if lengths.device != inputs.device:
+            raise InputError(f"lengths must be on the device of inputs, {inputs.device}, got {lengths.device}")
     fusable = None if callable(nonlinearity) else one_of("nonlinearity", nonlinearity, NONLINEARITIES)
     return None if one_of("backend", backend, BACKENDS) == "reference" else fusable
+
+
+def _size(name: str, block: Tensor) -> int:
+    if block.dim() == 0:
+        raise InputError(f"{name} must be a square matrix, got a tensor of shape []")
+    return block.shape[-1]

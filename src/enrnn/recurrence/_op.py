@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._precision import full_precision
 from ..nonlinearities import NONLINEARITIES
 
 
@@ -28,7 +29,7 @@ def recurrence(
     transposed = weight.mT.contiguous()
     states = torch.empty_like(inputs, memory_format=torch.contiguous_format)
     h = initial
-    with torch.autocast(inputs.device.type, enabled=False):
+    with full_precision(inputs):
         for t in range(inputs.shape[0]):
             step = function(torch.addmm(inputs[t], h, transposed), bias)
             states[t] = step if lengths is None else torch.where((t < lengths).unsqueeze(-1), step, h)
@@ -49,7 +50,7 @@ def recurrence_backward(
     slope = NONLINEARITIES[nonlinearity].slope
     grad_z = torch.empty_like(states)
     carried = torch.zeros_like(states[0])  # dL/dh_t by way of later steps
-    with torch.autocast(states.device.type, enabled=False):
+    with full_precision(states):
         for t in range(states.shape[0] - 1, -1, -1):
             total = grad_states[t] + carried
             torch.mul(total, slope(states[t]), out=grad_z[t])
@@ -78,9 +79,9 @@ def _backward(ctx: Any, grad_states: Tensor) -> tuple[Tensor | None, ...]:
     grad_z, grad_initial = recurrence_backward(grad_states, states, weight, ctx.nonlinearity, lengths)
     _, needs_weight, needs_bias, *_ = ctx.needs_input_grad
     grad_weight = grad_bias = None
-    with torch.autocast(states.device.type, enabled=False):
+    with full_precision(states):
         if needs_weight:  # Σ_t dz_t h_{t−1}ᵀ
-            previous = torch.cat([initial.unsqueeze(0), states[:-1]])
+            previous = torch.cat([initial.unsqueeze(0), states])[:-1]
             grad_weight = grad_z.flatten(0, 1).mT @ previous.flatten(0, 1)
         if ctx.has_bias and needs_bias:
             bias_slope = NONLINEARITIES[ctx.nonlinearity].bias_slope

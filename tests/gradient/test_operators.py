@@ -1,0 +1,74 @@
+"""The operators keep torch's contract for custom operators: schema, fake tensors, autograd, and tracing of both passes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.library import opcheck
+
+import enrnn.matrices
+import enrnn.recurrence  # noqa: F401  the operators exist once these are imported
+
+
+def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64, requires_grad: bool = True) -> Tensor:
+    generator = torch.Generator().manual_seed(seed + 1000 * len(shape) + sum(shape))
+    return torch.randn(shape, dtype=dtype, generator=generator).requires_grad_(requires_grad)
+
+
+def rotation(size: int) -> Tensor:
+    """All eigenvalues complex: a cyclic shift with a twist."""
+    return torch.roll(torch.eye(size, dtype=torch.float64), 1, 0) * torch.linspace(0.5, 1.0, size, dtype=torch.float64)
+
+
+NORMALIZE = {
+    "real dominant, normalising": (torch.diag(torch.tensor([2.0, 0.5, -1.0])).requires_grad_(), True, 0.0),
+    "complex dominant, normalising": ((rotation(5)[1:4, 1:4] + rotation(3)).requires_grad_(), True, 0.3),
+    "gaussian, float32": (normal(6, 6, dtype=torch.float32), False, 0.0),
+    "below one, not normalising": ((0.1 * normal(4, 4)).detach().requires_grad_(), False, 0.0),
+    "defective": (torch.tensor([[2.0, 1.0], [0.0, 2.0]], dtype=torch.float64).requires_grad_(), True, 0.1),
+    "one entry": (torch.tensor([[-3.0]]).requires_grad_(), True, 0.0),
+    "no gradient asked": (normal(4, 4, requires_grad=False), True, 0.0),
+    "not finite": (torch.full((2, 2), float("inf")), True, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", NORMALIZE)
+def test_normalize_spectrum(name: str) -> None:
+    T, normalizing, epsilon = NORMALIZE[name]
+    opcheck(torch.ops.enrnn.normalize_spectrum.default, (T, torch.tensor(normalizing), epsilon, "auto"))
+
+
+def sequence(nonlinearity: str, *, bias: bool, lengths: bool, dtype: torch.dtype = torch.float64) -> tuple[object, ...]:
+    steps, batch, size = 4, 3, 5
+    return (
+        normal(steps, batch, size, dtype=dtype),
+        (normal(size, size, dtype=dtype) / 2).detach().requires_grad_(),
+        (-normal(size, dtype=dtype).abs() / 8).detach().requires_grad_() if bias else None,
+        normal(batch, size, dtype=dtype),
+        nonlinearity,
+        torch.tensor([4, 2, 1]) if lengths else None,
+    )
+
+
+@pytest.mark.parametrize("lengths", [False, True], ids=["whole", "lengths"])
+@pytest.mark.parametrize(("nonlinearity", "bias"), [("modrelu", True), ("modrelu", False), ("tanh", True), ("relu", False)])
+def test_recurrence(nonlinearity: str, bias: bool, lengths: bool) -> None:
+    opcheck(torch.ops.enrnn.recurrence.default, sequence(nonlinearity, bias=bias, lengths=lengths))
+
+
+def test_recurrence_in_float32_without_gradients() -> None:
+    arguments = sequence("modrelu", bias=True, lengths=True, dtype=torch.float32)
+    detached = tuple(a.detach() if isinstance(a, Tensor) and a.is_floating_point() else a for a in arguments)
+    opcheck(torch.ops.enrnn.recurrence.default, detached)
+
+
+@pytest.mark.parametrize("lengths", [False, True], ids=["whole", "lengths"])
+@pytest.mark.parametrize("nonlinearity", ["modrelu", "relu", "tanh", "identity"])
+def test_recurrence_backward(nonlinearity: str, lengths: bool) -> None:
+    """Without gradients of its own: a second derivative is refused, see `test_layer.py`."""
+    inputs, weight, _, initial, _, ends = sequence(nonlinearity, bias=False, lengths=lengths)
+    with torch.no_grad():
+        states = torch.ops.enrnn.recurrence(inputs, weight, None, initial, nonlinearity, ends)
+    arguments = (normal(4, 3, 5, requires_grad=False), states, weight.detach(), nonlinearity, ends)
+    opcheck(torch.ops.enrnn.recurrence_backward.default, arguments)
