@@ -15,7 +15,7 @@ phase = @printf '\n== %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test quick lint types wheel format verify gpu clean
+.PHONY: help test demo quick lint types wheel format verify gpu clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ help: ## list the targets
 test: lint types wheel ## set up, check format, lint and types, then test the built wheel: what CI runs
 	$(phase) 'tests, on the wheel'
 	@ENRNN_EXPECT_WHEEL=1 PYTHONPATH='$(WHEEL)' $(BIN)/pytest $(PYTEST_ARGS)
+
+demo: $(INSTALLED) ## train an ENRNN on the adding problem, on the CPU, and show how it learns
+	@$(BIN)/python examples/adding.py
 
 quick: $(INSTALLED) ## the tests alone, on the editable install
 	@$(BIN)/pytest $(PYTEST_ARGS)

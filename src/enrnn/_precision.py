@@ -29,12 +29,11 @@ def recording(tensor: Tensor) -> bool:
 
 
 def autocasting(tensor: Tensor) -> bool:
-    """Whether autocast is on for the device of `tensor`."""
-    kind = tensor.device.type
-    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    """Whether autocast is on for the device of `tensor`. (Meta tensors have none. Asking `torch.amp.is_autocast_available`
+    would say so too, but torch 2.11 cannot compile the question.)"""
+    return not tensor.is_meta and torch.is_autocast_enabled(tensor.device.type)
 
 
 def full_precision(tensor: Tensor) -> contextlib.AbstractContextManager[None]:
     """Keep autocast out: over thousands of orthogonal steps, bfloat16 products would be all that is left of the state."""
-    kind = tensor.device.type
-    return torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else contextlib.nullcontext()
+    return contextlib.nullcontext() if tensor.is_meta else torch.autocast(tensor.device.type, enabled=False)

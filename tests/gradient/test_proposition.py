@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 from enrnn import EigenvalueNormalized
-from enrnn.spectrum import dominant
+from enrnn.spectrum import SOLVERS, dominant
 from tests._record import Recorder
 from tests.gradient._spectra import (
     EPS,
@@ -38,9 +38,9 @@ def draw(size: int, kind: str, seed: int) -> tuple[Spectrum, Array]:
     return found, rng.standard_normal((size, size))
 
 
-def gradient(T: Array, G: Array, epsilon: float) -> Array:
+def gradient(T: Array, G: Array, epsilon: float, solver: str = "auto") -> Array:
     original = torch.from_numpy(T).requires_grad_()
-    W = EigenvalueNormalized(epsilon, normalizing=True)(original)
+    W = EigenvalueNormalized(epsilon, normalizing=True, solver=solver)(original)
     W.backward(torch.from_numpy(G))
     assert original.grad is not None
     return original.grad.numpy()
@@ -83,12 +83,14 @@ def test_the_gradient_is_that_of_finite_differences_for_gaussian_matrices(
     assert error <= bound
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 1e-3, 0.3])
+@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("kind", KINDS)
-@given(size=integers(1, 33), seed=SEEDS)
-def test_the_gradient_is_the_corrected_formula(record: Recorder, kind: str, epsilon: float, size: int, seed: int) -> None:
+@given(size=integers(1, 33), epsilon=sampled_from([0.0, 1e-3, 0.3]), seed=SEEDS)
+def test_the_gradient_is_the_corrected_formula(
+    record: Recorder, kind: str, solver: str, size: int, epsilon: float, seed: int
+) -> None:
     s, G = draw(size, kind, seed)
-    error = np.abs(gradient(s.T, G, epsilon) - proposition(s, G, epsilon)).max()
+    error = np.abs(gradient(s.T, G, epsilon, solver) - proposition(s, G, epsilon)).max()
     record(cases=1, worst_error_of_formula=relative(error, s, G, epsilon))
     assert error <= error_of_proposition(s, G, epsilon)
 
@@ -113,8 +115,8 @@ def test_the_formula_as_printed_is_wrong_for_positive_epsilon(record: Recorder, 
 @given(size=integers(2, 12), seed=SEEDS)
 def test_an_eigenvalue_and_its_conjugate_give_the_same_gradient(record: Recorder, size: int, seed: int) -> None:
     s, _ = draw(size, "complex", seed)
-    # Re(λ̄S) and its conjugate: the same products and sums up to sign, so equal to the last digit.
-    assert np.array_equal(s.C(), s.C(conjugate=True))
+    # Re(λ̄S) and its conjugate: the same products and sums up to sign, so equal but for how a machine fuses them.
+    assert np.abs(s.C() - s.C(conjugate=True)).max() <= 8 * np.finfo(float).eps * np.abs(s.C()).max()
 
     pair = dominant(torch.from_numpy(s.T))
     mirrored = pair._replace(
@@ -122,8 +124,8 @@ def test_an_eigenvalue_and_its_conjugate_give_the_same_gradient(record: Recorder
         right=pair.right.conj_physical(),
         left=pair.left.conj_physical(),
     )
-    assert torch.equal(pair.derivative(), mirrored.derivative())
-    error = np.abs(pair.derivative().numpy() - s.C()).max()
+    torch.testing.assert_close(mirrored.derivative(), pair.derivative(), rtol=0, atol=1e-14 * float(pair.condition))
+    error = np.abs(pair.radius.item() * pair.derivative().numpy() - s.C()).max()
     record(cases=1, worst_error_of_C=error / s.radius)
     assert error <= s.error_of_C()
 

@@ -19,9 +19,10 @@ SIZES = (1, 2, 3, 5, 16, 17, 31, 33, 40, 64, 97)
 
 
 def derivative(result: enrnn.SpectralRadius) -> Tensor:
-    """Proposition 3.2's C from λ, u and v as they were returned."""
+    """∂ρ/∂T = C/ρ, Proposition 3.2's C, from λ, u and v as they were returned."""
     overlap = (result.left.conj() * result.right).sum()
-    return (result.eigenvalue.conj() * torch.outer(result.left.conj(), result.right) / overlap).real
+    phase = result.eigenvalue.conj() / result.eigenvalue.abs()
+    return (phase * torch.outer(result.left.conj(), result.right) / overlap).real
 
 
 def relative_gap(matrix: Tensor) -> float:

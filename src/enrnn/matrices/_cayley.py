@@ -66,7 +66,8 @@ class Cayley(Matrix):
             # (I − Z)(I + Z)⁻¹ = (I + Z)⁻¹(I − Z): both are polynomials in Z.
             skew: Tensor = torch.linalg.solve_ex(identity + rotation, identity - rotation)[0]
             original = ((skew - skew.mT) / 2).triu(1).to(matrix.dtype)
-            if not torch.allclose(self(original).to(signs.dtype), nearest, rtol=0, atol=max(rounding, 1e-5)):
+            reached = torch.allclose(self(original).to(signs.dtype), nearest, rtol=0, atol=max(rounding, 1e-5))
+            if not reached or original.abs().max() > torch.finfo(matrix.dtype).eps ** -0.5:
                 raise ValueError(
                     f"no skew-symmetric A gives the matrix assigned: with {self._count(matrix)} negative ones, WD has an "
                     "eigenvalue at (or too near) −1. Choose another number of negative ones."

@@ -134,8 +134,8 @@ def normalize_spectrum(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The normalisation with everything its gradient and its caller need.
 
-    Returns `W`, ρ(T), Proposition 3.2's `C` (all three differentiable), and five flags: the switch as it stands after this
-    look, whether T was divided, whether λ is simple enough for `C`, whether the solver fell back, whether T is finite.
+    Returns `W`, ρ(T), `∂ρ/∂T = C/ρ` (all three differentiable), and five flags: the switch as it stands after this
+    look, whether T was divided, whether λ is simple enough for a derivative, whether the solver fell back, whether T is finite.
     """
     finite = torch.isfinite(T).all()
     if not finite:
@@ -147,7 +147,8 @@ def normalize_spectrum(
     radius = pair.radius
     switched = normalizing | (radius > 1).to(T.device)
     divisor = radius + epsilon
-    overflows = exact.abs().max() >= divisor * torch.finfo(T.dtype).max
+    largest = torch.finfo(T.dtype).max
+    overflows = (exact.abs().max() >= divisor * largest) | (divisor * largest <= 1)
     applied = switched & ~overflows.to(T.device)
     simple = (pair.condition < 1 / DEFECTIVE) & (radius > 0)
     W = torch.where(applied.to(exact.device), exact / divisor, exact)
@@ -173,26 +174,25 @@ def _(
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     T, _, ctx.epsilon, _ = inputs
-    W, radius, C, _, applied, simple, *_ = output
+    W, radius, derivative, _, applied, simple, *_ = output
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(T, W, radius, C, applied, simple)
+    ctx.save_for_backward(T, W, radius, derivative, applied, simple)
 
 
 def _backward(
-    ctx: Any, grad_W: Tensor | None, grad_radius: Tensor | None, grad_C: Tensor | None, *_: None
+    ctx: Any, grad_W: Tensor | None, grad_radius: Tensor | None, grad_derivative: Tensor | None, *_: None
 ) -> tuple[Tensor | None, None, None, None]:
-    T, W, radius, C, applied, simple = ctx.saved_tensors
-    slope = torch.where(simple, 1 / torch.where(simple, radius, 1), 0)  # ∂ρ/∂T = slope·C
+    T, W, radius, derivative, applied, simple = ctx.saved_tensors  # derivative = C/ρ, zero where λ is not simple
     gradient = None
     if grad_W is not None:  # Proposition 3.2
-        pull = torch.where(applied, (grad_W * W).sum() * slope, 0)
-        gradient = (grad_W - pull * C) / torch.where(applied, radius + ctx.epsilon, 1)
+        pull = torch.where(applied, (grad_W * W).sum(), 0)
+        gradient = (grad_W - pull * derivative) / torch.where(applied, radius + ctx.epsilon, 1)
     if grad_radius is not None:
-        through_radius = grad_radius * slope * C
+        through_radius = grad_radius * derivative
         gradient = through_radius if gradient is None else gradient + through_radius
-    if grad_C is not None:  # second derivatives only
-        through_C = spectrum.second_derivative(T, grad_C)
-        gradient = through_C if gradient is None else gradient + through_C
+    if grad_derivative is not None:  # second derivatives only
+        second = torch.where(simple, spectrum.second_derivative(T, grad_derivative), 0)
+        gradient = second if gradient is None else gradient + second
     return gradient, None, None, None
 
 

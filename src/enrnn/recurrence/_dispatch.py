@@ -133,6 +133,8 @@ def _check(
         if lengths.device != inputs.device:
             raise InputError(f"lengths must be on the device of inputs, {inputs.device}, got {lengths.device}")
     fusable = None if callable(nonlinearity) else one_of("nonlinearity", nonlinearity, NONLINEARITIES)
+    if fusable == "modrelu" and bias is None:
+        fusable = "identity"  # which it is, and with the identity's derivative at zero
     return None if one_of("backend", backend, BACKENDS) == "reference" else fusable
 
 

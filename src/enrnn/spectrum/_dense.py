@@ -21,14 +21,14 @@ class Dominant(NamedTuple):
     """‖u‖‖v‖/|v*u|: how far λ moves under a perturbation of T; infinite when λ is defective."""
 
     def derivative(self) -> Tensor:
-        """Proposition 3.2's `C = α Re S + β Im S = Re(λ̄ S)`, `S = v̄ uᵀ/(v*u)`; the gradient of ρ is `C/ρ`.
+        """`∂ρ/∂T = C/ρ`, with Proposition 3.2's `C = α Re S + β Im S = Re(λ̄ S)`, `S = v̄ uᵀ/(v*u)`.
 
-        It is zero where `v*u` vanishes to rounding, i.e. where ρ has no derivative.
+        It is zero where ρ has no derivative: at ρ = 0, and where `v*u` vanishes to rounding.
         """
         overlap = (self.left.conj_physical() * self.right).sum(-1)
-        defective = ~(self.condition < 1 / torch.finfo(torch.float64).eps)
-        factor = self.eigenvalue.conj_physical() / torch.where(defective, torch.ones_like(overlap), overlap)
-        factor = torch.where(defective, torch.zeros_like(factor), factor)
+        smooth = (self.condition < 1 / torch.finfo(torch.float64).eps) & (self.radius > 0)
+        phase = torch.polar(torch.ones_like(self.radius), -torch.angle(self.eigenvalue))  # λ̄/|λ|, subnormal or not
+        factor = torch.where(smooth, phase / torch.where(smooth, overlap, 1), 0)
         outer = self.left.conj_physical().unsqueeze(-1) * self.right.unsqueeze(-2)
         return (factor[..., None, None] * outer).real.contiguous()
 
@@ -94,20 +94,26 @@ def _left_vector(matrix: Tensor, eigenvalue: Tensor, start: Tensor) -> Tensor:
 
 
 def derivative_vjp(matrix: Tensor, cotangent: Tensor) -> Tensor:
-    """The gradient of `⟨C(T), K⟩` with respect to `T`, for second derivatives of ρ (K = `cotangent`, one real matrix).
+    """The gradient of `⟨C/ρ, K⟩` with respect to `T`, for second derivatives of ρ (K = `cotangent`, one real matrix).
 
     With the spectral projector `P = u v*/(v*u)` and the reduced resolvent `R = (λ − T + P)⁻¹ − P`, first-order
-    perturbation theory gives `dλ = tr(P dT)` and `dP = P dT R + R dT P`; since `C = Re(λ̄ Pᵀ)`, the gradient is
-    `Re(κ̄ P + λ̄ (R K P + P K R))ᵀ` with `κ = tr(P K)`.
+    perturbation theory gives `dλ = tr(P dT)` and `dP = P dT R + R dT P`. Since `C = Re(λ̄ Pᵀ)`, the gradient of `⟨C, K⟩` is
+    `Re(κ̄ P + λ̄ (R K P + P K R))ᵀ` with `κ = tr(P K)`, and that of `⟨C/ρ, K⟩` is `(that − ⟨C/ρ, K⟩ C/ρ)/ρ`. Zero where ρ has no
+    derivative. T is scaled first: the result is inversely proportional to T's scale.
     """
-    pair = dominant(matrix)
+    scale = power_of_two_above(matrix.abs().max())
+    scaled = matrix / scale
+    pair = dominant(scaled)
+    first = pair.derivative()
     overlap = (pair.left.conj_physical() * pair.right).sum()
     projector = torch.outer(pair.right, pair.left.conj_physical()) / overlap
     identity = torch.eye(matrix.shape[-1], dtype=projector.dtype, device=matrix.device)
-    resolvent = torch.linalg.inv(pair.eigenvalue * identity - matrix + projector) - projector
+    resolvent = torch.linalg.inv_ex(pair.eigenvalue * identity - scaled + projector)[0] - projector
     weight = cotangent.to(projector.dtype)
     trace = (projector.mT * weight).sum()
-    gradient: Tensor = trace.conj_physical() * projector + pair.eigenvalue.conj_physical() * (
+    of_C = trace.conj_physical() * projector + pair.eigenvalue.conj_physical() * (
         resolvent @ weight @ projector + projector @ weight @ resolvent
     )
-    return gradient.real.mT
+    gradient = (of_C.real.mT - (first * cotangent).sum() * first) / pair.radius
+    smooth = (first != 0).any() & torch.isfinite(gradient).all()
+    return torch.where(smooth, gradient / scale, torch.zeros_like(gradient))

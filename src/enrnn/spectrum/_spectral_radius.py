@@ -93,7 +93,7 @@ def _(
 def _templates(
     matrix: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Empty tensors of the shapes and dtypes that come out: value, C, and the other fields of `SpectralRadius` in order."""
+    """Empty tensors of the shapes and dtypes that come out: value, its derivative, and the other fields in order."""
     leading, vector = matrix.shape[:-2], matrix.shape[:-1]
     real, wide = matrix.dtype, torch.complex128 if matrix.dtype == torch.float64 else torch.complex64
 
@@ -164,24 +164,22 @@ def _residual(matrix: Tensor, pair: Dominant) -> float:
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(inputs[0], output[0], output[1])
+    ctx.save_for_backward(inputs[0], output[1])
 
 
-def _backward(ctx: Any, grad_value: Tensor | None, grad_C: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-    matrix, value, C = ctx.saved_tensors
+def _backward(ctx: Any, grad_value: Tensor | None, grad_derivative: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    matrix, derivative = ctx.saved_tensors
     gradient = None
     if grad_value is not None:
-        nonzero = value > 0
-        slope = torch.where(nonzero, grad_value / torch.where(nonzero, value, 1), 0)
-        gradient = slope[..., None, None] * C
-    if grad_C is not None:  # second derivatives
-        through_C = second_derivative(matrix, grad_C)
-        gradient = through_C if gradient is None else gradient + through_C
+        gradient = grad_value[..., None, None] * derivative
+    if grad_derivative is not None:  # second derivatives
+        second = second_derivative(matrix, grad_derivative)
+        gradient = second if gradient is None else gradient + second
     return gradient, None, None, None
 
 
 def second_derivative(matrix: Tensor, cotangent: Tensor) -> Tensor:
-    """The gradient of `⟨C(T), cotangent⟩` with respect to T [..., m, m]."""
+    """The gradient of `⟨∂ρ/∂T, cotangent⟩` with respect to T [..., m, m]."""
     size = matrix.shape[-1]
     pairs = zip(working_matrix(matrix).reshape(-1, size, size), cotangent.reshape(-1, size, size), strict=True)
     gradients = [derivative_vjp(single, weight.to(single)) for single, weight in pairs]
