@@ -52,6 +52,11 @@ class Check:
 
 CHECKS = (
     Check("layer-laws", "every layer and matrix family keeps the laws it promises", ("tests/laws", "-m", "not gpu")),
+    Check(
+        "spectral-radius",
+        "every method against LAPACK and a hundred digits; the certificate",
+        ("tests/spectrum", "-m", "not gpu"),
+    ),
     Check("gradient", "gradients equal those of the float64 reference", ("tests/gradient", "-m", "not gpu")),
     Check("conformance", "torch.nn's interface and published numbers", ("tests/conformance", "-m", "not gpu")),
     Check("deployment", "compile, export, ONNX, copies and state dicts", ("tests/deployment", "-m", "not gpu")),
@@ -281,9 +286,7 @@ def number(value: Any) -> str:
     return str(value)
 
 
-QUOTE = re.compile(
-    r"(?P<open><!-- verification: (?P<path>(?:(?!-->).)+?) -->)(?P<value>.*?)(?P<close><!-- /verification -->)"
-)
+QUOTE = re.compile(r"(?P<open><!-- verification: (?P<path>(?:(?!-->).)+?) -->)(?P<value>.*?)(?P<close><!-- /verification -->)")
 
 
 def with_current_quotes(text: str, records: dict[str, Record]) -> str:
