@@ -108,6 +108,15 @@ def test_a_layer_that_trains_switches_by_itself() -> None:
     assert layer.spectral_radius.item() == pytest.approx(radius(original(layer, "weight_short_l0")), rel=1e-6)
 
 
+def test_a_float64_layer_reports_its_spectral_radius_in_float64() -> None:
+    torch.manual_seed(0)
+    layer = ENRNN(2, 10, dtype=torch.float64)
+    layer(torch.zeros(1, 1, 2, dtype=torch.float64))
+    T = original(layer, "weight_short_l0")
+    assert layer.spectral_radius.dtype == torch.float64
+    assert abs(layer.spectral_radius.item() - radius(T)) <= slack(T)
+
+
 def test_in_evaluation_the_outcome_is_applied_and_nothing_is_written() -> None:
     matrix = EigenvalueNormalized().eval()
     T = with_radius(5, 3.0, 0)

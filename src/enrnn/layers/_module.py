@@ -122,7 +122,7 @@ class RecurrentModule(nn.Module):
 
     def _add_constrained(self, name: str, matrix: Matrix, size: int) -> None:
         """Register a square parameter under a constraint; `_reset_constrained` gives it its random start."""
-        matrix = matrix.to(self._empty.device)
+        matrix = matrix.to(self._empty.device, state_dtype(self._empty.dtype))
         some_member = matrix(self._empty.new_zeros(size, size))
         self.register_parameter(name, nn.Parameter(some_member))
         parametrize.register_parametrization(self, name, matrix, unsafe=True)
