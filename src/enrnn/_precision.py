@@ -22,10 +22,13 @@ def state_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def recording(tensor: Tensor) -> bool:
-    """Whether this call is being traced or captured, so that looking at a value on the host is impossible."""
-    if torch.compiler.is_compiling() or tensor.is_meta or isinstance(tensor, FakeTensor):
-        return True
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+    """Whether this call is being traced, so that there is no value to look at."""
+    return torch.compiler.is_compiling() or tensor.is_meta or isinstance(tensor, FakeTensor)
+
+
+def capturing(tensor: Tensor) -> bool:
+    """Whether this call is being captured in a CUDA graph."""
+    return tensor.is_cuda and not recording(tensor) and torch.cuda.is_current_stream_capturing()
 
 
 def autocasting(tensor: Tensor) -> bool:

@@ -105,3 +105,13 @@ def test_moving_a_layer_takes_its_switch_along() -> None:
     assert there.normalizing.is_cuda
     with pytest.raises(ValueError, match="device"):
         there(torch.randn(2, 1, 5, dtype=torch.float64))
+
+
+def test_capture_in_a_cuda_graph_is_refused_with_a_reason() -> None:
+    layer = scattered().cuda()
+    x = torch.randn(2, 1, 5, dtype=torch.float64, device="cuda")
+    layer(x)
+    torch.cuda.synchronize()
+    with pytest.raises(RuntimeError, match="cannot be captured in a CUDA graph"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        layer._constrained("weight_short_l0")
+    assert torch.isfinite(layer(x)[0]).all()

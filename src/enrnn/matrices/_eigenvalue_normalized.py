@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .. import spectrum
 from .._checks import non_negative, one_of, square_matrix
-from .._precision import recording
+from .._precision import capturing, recording
 from ._contract import Matrix, rotation_angles
 
 DEFECTIVE = 1e-6
@@ -27,7 +27,7 @@ class EigenvalueNormalized(Matrix):
     Three cases without that gradient, none of which gives NaN:
     * λ (nearly) defective, |v*u| < 1e-6 ‖u‖‖v‖: the paper's remedy, `∂L/∂T = G/(ρ + ε)`. Counted in `nearly_defective`.
     * ρ(T) = 0 and ε = 0, or so small that T/ρ would overflow: `W = T`.
-    * `T` not finite: `ValueError`; in a compiled, exported or captured run a flag on the device, which `check()` raises.
+    * `T` not finite: `ValueError`; in a compiled or exported run a flag on the device, which `check()` raises.
 
     Arguments:
         epsilon: ε ≥ 0.
@@ -61,6 +61,10 @@ class EigenvalueNormalized(Matrix):
 
     def forward(self, original: Tensor) -> Tensor:
         square_matrix("the free matrix of EigenvalueNormalized", original)
+        if capturing(original):
+            raise RuntimeError(
+                f"{self.name}: the eigenvalue solver looks at values on the host, so it cannot be captured in a CUDA graph"
+            )
         outcome: tuple[Tensor, ...] = normalize_spectrum(original, self.normalizing, self.epsilon, self.solver)
         matrix, radius, _, switched, applied, simple, fell_back, finite = outcome
         if recording(original):

@@ -27,7 +27,6 @@ FURTHER = 5
 RESOLVED = 1e-9
 """The residual, relative to ‖A‖, below which a Ritz pair counts as resolved."""
 
-
 DOUBT = 1e-6
 """λ is not certified, by any method, when LAPACK's backward error times its condition exceeds this fraction of ρ."""
 
