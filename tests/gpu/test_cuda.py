@@ -107,11 +107,78 @@ def test_moving_a_layer_takes_its_switch_along() -> None:
         there(torch.randn(2, 1, 5, dtype=torch.float64))
 
 
-def test_capture_in_a_cuda_graph_is_refused_with_a_reason() -> None:
-    layer = scattered().cuda()
-    x = torch.randn(2, 1, 5, dtype=torch.float64, device="cuda")
-    layer(x)
+class CapturedTraining:
+    """Plain gradient steps of a layer on a fixed batch, captured in a CUDA graph."""
+
+    RATE = 0.01
+
+    def __init__(self, layer: enrnn.ENRNN, x: torch.Tensor) -> None:
+        warm = copy.deepcopy(layer)  # libraries allocate on first use, which must not happen during capture
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self.step(warm, x)
+        torch.cuda.current_stream().wait_stream(stream)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.step(layer, x)
+
+    @classmethod
+    def step(cls, layer: enrnn.ENRNN, x: torch.Tensor) -> None:
+        parameters = list(layer.parameters())
+        gradients = torch.autograd.grad(layer(x)[0].square().mean(), parameters)
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.sub_(cls.RATE * gradient)
+
+
+@pytest.mark.parametrize("short_size", [24, 40])
+def test_a_captured_training_step_equals_an_eager_one(short_size: int, record: Recorder) -> None:
+    torch.manual_seed(1)
+    eager = enrnn.ENRNN(5, 40, short_size=short_size, device="cuda", dtype=torch.float64)
+    with torch.no_grad():
+        eager.parametrizations["weight_short_l0"].original.mul_(1.5).add_(
+            0.1 * torch.randn(short_size, short_size, device="cuda")
+        )
+    replayed = copy.deepcopy(eager)
+    x = torch.randn(12, 3, 5, device="cuda", dtype=torch.float64)
+    captured = CapturedTraining(replayed, x)
+    assert not replayed.normalizing.any()
+    for _ in range(5):
+        captured.graph.replay()
+        CapturedTraining.step(eager, x)
+    replayed.check()
+    assert replayed.normalizing.all()
+    for ours, theirs in zip(eager.parameters(), replayed.parameters(), strict=True):
+        torch.testing.assert_close(theirs, ours, rtol=1e-9, atol=1e-11)
+        record(cases=1, worst_difference=(theirs - ours).abs().max().item())
+
+
+def test_in_a_graph_what_is_not_finite_or_not_certified_is_flagged() -> None:
+    torch.manual_seed(2)
+    x = torch.randn(3, 2, 5, device="cuda", dtype=torch.float64)
+    for bad, error in (("nan", ValueError), ("tie", RuntimeError)):
+        layer = enrnn.ENRNN(5, 40, short_size=40, device="cuda", dtype=torch.float64)
+        captured = CapturedTraining(layer, x)
+        captured.graph.replay()
+        layer.check()
+        original = layer.parametrizations["weight_short_l0"].original
+        with torch.no_grad():
+            if bad == "nan":
+                original[3, 4] = torch.nan
+            else:  # all eigenvalues on one circle, beyond the unit circle
+                original.copy_(1.5 * torch.linalg.qr(torch.randn(40, 40, dtype=torch.float64))[0])
+        captured.graph.replay()
+        with pytest.raises(error):
+            layer.check()
+        assert not layer.normalizing.any()
+        assert bad == "nan" or torch.isfinite(original).all()
+
+
+def test_the_dense_solver_refuses_to_be_captured() -> None:
+    layer = enrnn.ENRNN(5, 20, device="cuda", solver="dense")
+    layer(torch.randn(2, 1, 5, device="cuda"))
     torch.cuda.synchronize()
     with pytest.raises(RuntimeError, match="cannot be captured in a CUDA graph"), torch.cuda.graph(torch.cuda.CUDAGraph()):
         layer._constrained("weight_short_l0")
-    assert torch.isfinite(layer(x)[0]).all()
+    assert torch.isfinite(layer(torch.randn(2, 1, 5, device="cuda"))[0]).all()

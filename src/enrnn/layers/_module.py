@@ -64,7 +64,7 @@ class RecurrentModule(nn.Module):
         )
 
     def check(self) -> None:
-        """Raise what was flagged on the device during compiled or exported runs; quiet when all is well."""
+        """Raise what was flagged on the device during compiled, exported or captured runs; quiet when all is well."""
         for _, matrix in self._constrained_matrices():
             matrix.check()
 

@@ -31,7 +31,7 @@ class Matrix(nn.Module):
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raise what was flagged on the device while nobody could look (compiled or exported runs)."""
+        """Raise what was flagged on the device while nobody could look (compiled, exported or captured runs)."""
 
 
 def rotation_angles(size: int, like: Tensor) -> Tensor:

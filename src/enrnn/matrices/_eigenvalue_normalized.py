@@ -27,7 +27,10 @@ class EigenvalueNormalized(Matrix):
     Three cases without that gradient, none of which gives NaN:
     * λ (nearly) defective, |v*u| < 1e-6 ‖u‖‖v‖: the paper's remedy, `∂L/∂T = G/(ρ + ε)`. Counted in `nearly_defective`.
     * ρ(T) = 0 and ε = 0, or so small that T/ρ would overflow: `W = T`.
-    * `T` not finite: `ValueError`; in a compiled or exported run a flag on the device, which `check()` raises.
+    * `T` not finite: `ValueError`; in a compiled, exported or captured run a flag on the device, which `check()` raises.
+
+    Inside a captured CUDA graph the fast solver runs alone. If it cannot certify a result there, `W = T` for that step, the
+    switch is left as it is, and another flag on the device is raised for `check()`: redo such a step outside the graph.
 
     Arguments:
         epsilon: ε ≥ 0.
@@ -47,6 +50,7 @@ class EigenvalueNormalized(Matrix):
     fallbacks: Tensor
     radius: Tensor
     not_finite: Tensor
+    uncertified: Tensor
 
     def __init__(self, epsilon: float = 0.0, *, normalizing: bool = False, solver: str = "auto") -> None:
         super().__init__()
@@ -57,18 +61,16 @@ class EigenvalueNormalized(Matrix):
         self.register_buffer("fallbacks", torch.tensor(0))
         self.register_buffer("radius", torch.tensor(0.0, dtype=torch.float32), persistent=False)
         self.register_buffer("not_finite", torch.tensor(False), persistent=False)
+        self.register_buffer("uncertified", torch.tensor(False), persistent=False)
         self.register_load_state_dict_post_hook(_forget_what_is_not_saved)  # type: ignore[no-untyped-call]
 
     def forward(self, original: Tensor) -> Tensor:
         square_matrix("the free matrix of EigenvalueNormalized", original)
-        if capturing(original):
-            raise RuntimeError(
-                f"{self.name}: the eigenvalue solver looks at values on the host, so it cannot be captured in a CUDA graph"
-            )
         outcome: tuple[Tensor, ...] = normalize_spectrum(original, self.normalizing, self.epsilon, self.solver)
-        matrix, radius, _, switched, applied, simple, fell_back, finite = outcome
-        if recording(original):
+        matrix, radius, _, switched, applied, simple, fell_back, certified, finite = outcome
+        if recording(original) or capturing(original):
             self.not_finite.logical_or_(~finite)
+            self.uncertified.logical_or_(~certified & finite)
         elif not finite:
             raise ValueError(self._not_finite())
         if self.training:
@@ -106,11 +108,11 @@ class EigenvalueNormalized(Matrix):
             self.fallbacks.zero_()
             self.radius.zero_()
             self.not_finite.fill_(False)
+            self.uncertified.fill_(False)
 
     def constraint_error(self, matrix: Tensor) -> Tensor:
         """By how much ρ(W) exceeds 1."""
-        pair, _ = spectrum.solve(spectrum.working_matrix(matrix), "dense")
-        return (pair.radius - 1).clamp_min(0)
+        return (spectrum.dominant(spectrum.working_matrix(matrix)).radius - 1).clamp_min(0)
 
     def free_parameters(self, size: int) -> int:
         return size * size
@@ -118,6 +120,8 @@ class EigenvalueNormalized(Matrix):
     def check(self) -> None:
         if self.not_finite:
             raise ValueError(self._not_finite())
+        if self.uncertified:
+            raise RuntimeError(f"{self.name}: ρ(T) could not be certified inside a CUDA graph; redo those steps outside of it")
 
     def _not_finite(self) -> str:
         return f"{self.name}: the free matrix T has entries that are not finite (NaN or Inf), so ρ(T) is undefined"
@@ -130,30 +134,32 @@ def _forget_what_is_not_saved(matrix: EigenvalueNormalized, keys: object) -> Non
     """After loading a state dict, also into a module whose memory was never filled (`skip_init`, `to_empty`, meta)."""
     matrix.radius = torch.zeros_like(matrix.radius, device=matrix.normalizing.device)
     matrix.not_finite = torch.zeros_like(matrix.normalizing)
+    matrix.uncertified = torch.zeros_like(matrix.normalizing)
 
 
 @torch.library.custom_op("enrnn::normalize_spectrum", mutates_args=())
 def normalize_spectrum(
     T: Tensor, normalizing: Tensor, epsilon: float, solver: str
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The normalisation with everything its gradient and its caller need.
 
-    Returns `W`, ρ(T), `∂ρ/∂T = C/ρ` (all three differentiable), and five flags: the switch as it stands after this
-    look, whether T was divided, whether λ is simple enough for a derivative, whether the solver fell back, whether T is finite.
+    Returns `W`, ρ(T), `∂ρ/∂T = C/ρ` (all three differentiable), and six flags: the switch as it stands after this look, whether T
+    was divided, whether λ is simple enough for a derivative, whether the solver fell back, whether its result is certified,
+    whether T is finite.
     """
     finite = torch.isfinite(T).all()
-    if not finite:
+    if not capturing(T) and not finite:
         nothing = torch.zeros_like(T)
         no = torch.zeros_like(normalizing)
-        return T.clone(), nothing[0, 0].clone(), nothing, normalizing.clone(), no, no.clone(), no.clone(), finite
+        return T.clone(), nothing[0, 0].clone(), nothing, normalizing.clone(), no, no.clone(), no.clone(), no.clone(), finite
     exact = spectrum.working_matrix(T)
-    pair, fell_back = spectrum.solve(exact, solver)
+    pair, fell_back, certified = spectrum.solve(exact, solver)
     radius = pair.radius
-    switched = normalizing | (radius > 1).to(T.device)
+    switched = normalizing | (radius > 1).to(T.device)  # an uncertified radius is zero
     divisor = radius + epsilon
     largest = torch.finfo(T.dtype).max
-    overflows = (exact.abs().max() >= divisor * largest) | (divisor * largest <= 1)
-    applied = switched & ~overflows.to(T.device)
+    overflows = (exact.abs().amax() >= divisor * largest) | (divisor * largest <= 1)
+    applied = switched & (certified & ~overflows).to(T.device)
     simple = (pair.condition < 1 / DEFECTIVE) & (radius > 0)
     W = torch.where(applied.to(exact.device), exact / divisor, exact)
     return (
@@ -163,7 +169,8 @@ def normalize_spectrum(
         switched,
         applied,
         simple.to(T.device),
-        torch.full_like(switched, fell_back),
+        fell_back.to(T.device),
+        certified.to(T.device),
         finite,
     )
 
@@ -171,9 +178,9 @@ def normalize_spectrum(
 @normalize_spectrum.register_fake
 def _(
     T: Tensor, normalizing: Tensor, epsilon: float, solver: str
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    switched, applied, simple, fell_back, finite = (T.new_empty((), dtype=torch.bool) for _ in range(5))
-    return T.new_empty(T.shape), T.new_empty(()), T.new_empty(T.shape), switched, applied, simple, fell_back, finite
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    switched, applied, simple, fell_back, certified, finite = (T.new_empty((), dtype=torch.bool) for _ in range(6))
+    return T.new_empty(T.shape), T.new_empty(()), T.new_empty(T.shape), switched, applied, simple, fell_back, certified, finite
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

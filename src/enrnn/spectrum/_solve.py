@@ -1,27 +1,51 @@
-"""One matrix, one method: what the layer and the public function both call."""
+"""One matrix, one method: what the layer calls."""
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from .._precision import capturing
 from ._dense import Dominant, dominant
+from ._device import squaring_on_device
 from ._squaring import squaring
 
 SOLVERS = ("auto", "dense", "squaring")
 """`dense`: LAPACK, the specification. `squaring`: the fast certified solver, dense at once where it cannot certify. `auto`: the
-faster of the two at the size at hand."""
+faster of the two for the size and the device at hand."""
 
 SQUARING_FROM = 128
-"""The size from which repeated squaring is the faster one (measured: see the README in this folder)."""
+"""The size from which repeated squaring is the faster one on a CPU (measured: see the README in this folder)."""
 
 
-def solve(matrix: Tensor, method: str) -> tuple[Dominant, bool]:
-    """The dominant eigenvalue of one finite float64 matrix, and whether the fast solver had to be replaced by the dense one."""
-    if method == "dense" or (method == "auto" and matrix.shape[-1] < SQUARING_FROM):
-        return dominant(matrix), False
-    found = squaring(matrix)
+class Solution(NamedTuple):
+    """The dominant pair; whether the fast solver gave way to the dense one; whether the pair may be used."""
+
+    pair: Dominant
+    fell_back: Tensor
+    certified: Tensor
+
+
+def solve(matrix: Tensor, method: str) -> Solution:
+    """The dominant eigenvalue of one float64 matrix, which must be finite unless a CUDA graph is being captured.
+
+    While a graph is captured nobody can look and no dense solver can run: the result may come out uncertified there, and only
+    there. Everything in it is then zero.
+    """
+    yes = torch.ones((), dtype=torch.bool, device=matrix.device)
+    if capturing(matrix):
+        if method == "dense":
+            raise RuntimeError(
+                "solver='dense' needs the host and cannot be captured in a CUDA graph; choose 'auto' or 'squaring'"
+            )
+        pair, certified = squaring_on_device(matrix)
+        return Solution(pair, ~yes, certified)
+    if method == "dense" or (method == "auto" and not matrix.is_cuda and matrix.shape[-1] < SQUARING_FROM):
+        return Solution(dominant(matrix), ~yes, yes)
+    found = squaring_on_device(matrix) if matrix.is_cuda else squaring(matrix)
     if found is not None and found.certified:
-        return found.pair, False
-    return dominant(matrix), True
+        return Solution(found.pair, ~yes, yes)
+    return Solution(dominant(matrix), yes.clone(), yes)
 
 
 def working_matrix(matrix: Tensor) -> Tensor:

@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from .._checks import InputError, one_of
-from .._precision import recording
+from .._precision import capturing, recording
 from ._dense import Dominant, derivative_vjp, dominant, power_of_two_above
+from ._device import SQUARINGS, squaring_on_device
 from ._power import power
 from ._powers import UNIT, Powers
 from ._solve import SQUARING_FROM, working_matrix
-from ._squaring import DOUBT, Found, squaring
+from ._squaring import DOUBT, squaring
 
 METHODS = ("auto", "dense", "power", "squaring")
 
@@ -63,6 +64,8 @@ def spectral_radius(
         raise TypeError(f"matrix must be real and floating point, got dtype {matrix.dtype}")
     if matrix.dim() < 2 or matrix.shape[-1] != matrix.shape[-2] or matrix.shape[-1] == 0:
         raise InputError(f"matrix must be square, [..., m, m] with m > 0, got shape {list(matrix.shape)}")
+    if capturing(matrix):
+        raise RuntimeError("spectral_radius() looks at values on the host and cannot be captured in a CUDA graph; a layer can")
     if not recording(matrix) and not torch.isfinite(matrix).all():
         raise ValueError("matrix has entries that are not finite (NaN or Inf); its spectral radius is undefined")
     value, _, *rest = _spectral_radius(matrix, method, max_iterations, tolerance)
@@ -120,22 +123,29 @@ def _one(matrix: Tensor, method: str, max_iterations: int, tolerance: float) -> 
         nothing = matrix.new_zeros(matrix.shape[0], dtype=torch.complex128)
         pair = Dominant(matrix.new_zeros(()), nothing[0], nothing, nothing, matrix.new_full((), torch.inf))
         return _row(matrix, pair, torch.inf, 0.0, False, 0)
-    found: Found | None = None
-    if method == "squaring" or (method == "auto" and matrix.shape[-1] >= SQUARING_FROM):
+    if matrix.is_cuda and method in ("auto", "squaring"):
+        pair, certified_there = squaring_on_device(matrix)
+        if certified_there or method == "squaring":
+            return _row(matrix, pair, _bound(matrix), _residual(matrix, pair), bool(certified_there), SQUARINGS)
+    elif method == "squaring" or (method == "auto" and matrix.shape[-1] >= SQUARING_FROM):
         found = squaring(matrix)
         if found is not None and (found.certified or method == "squaring"):
             return _row(matrix, found.pair, found.upper_bound, found.residual, found.certified, found.squarings)
-    powers = Powers(matrix / (scale := power_of_two_above(matrix.abs().max())))
-    for _ in range(BOUND_SQUARINGS):
-        powers.square()
-    bound = powers.bound() * scale.item()
     if method == "power":
         pair, steps = power(matrix, max_iterations, tolerance)
-        return _row(matrix, pair, bound, _residual(matrix, pair), False, steps)
+        return _row(matrix, pair, _bound(matrix), _residual(matrix, pair), False, steps)
     pair = dominant(matrix)
     rounding = 50 * UNIT * pair.condition * torch.linalg.matrix_norm(matrix)
     certified = method != "squaring" and bool(rounding < DOUBT * pair.radius)
-    return _row(matrix, pair, bound, _residual(matrix, pair), certified, 0)
+    return _row(matrix, pair, _bound(matrix), _residual(matrix, pair), certified, 0)
+
+
+def _bound(matrix: Tensor) -> float:
+    scale = power_of_two_above(matrix.abs().max())
+    powers = Powers(matrix / scale)
+    for _ in range(BOUND_SQUARINGS):
+        powers.square()
+    return powers.bound() * scale.item()
 
 
 def _row(matrix: Tensor, pair: Dominant, bound: float, residual: float, certified: bool, iterations: int) -> list[Tensor]:
