@@ -120,13 +120,12 @@ def test_they_end_where_one_process_with_all_data_does(trained: Path, run: str, 
     assert together["tensors"].keys() == expected.keys()
     for name, tensor in expected.items():
         if tensor.dtype == torch.float64:
-            assert not torch.equal(tensor, dict(before.named_parameters())[name])
+            if name in dict(before.named_parameters()):  # the radius is of this dtype too
+                assert not torch.equal(tensor, dict(before.named_parameters())[name])
             error = relative_error(together["tensors"][name], tensor)
             record(cases=1, worst_relative_error=error)
             # Each update is a pass forwards and back through all layers, from the result of the last.
             assert error <= rounding(UPDATES * 2 * model.layer.num_layers * STEPS, INPUTS + 2 * HIDDEN)
-        elif tensor.dtype == torch.float32:  # the radius, which is kept rounded
-            assert relative_error(together["tensors"][name], tensor) <= torch.finfo(torch.float32).eps
         else:
             assert torch.equal(together["tensors"][name], tensor)
 

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import enrnn
 from enrnn.spectrum._device import squaring_on_device
 from tests._record import Recorder
-from tests.spectrum._matrices import EXTREMES, FAMILIES
+from tests.spectrum._matrices import EXTREMES, FAMILIES, in_random_basis
 from tests.spectrum.test_solvers import RADIUS, SIZES, check_against_dense
 
 
@@ -89,3 +89,14 @@ def test_no_value_is_looked_at() -> None:
     assert certified
     with pytest.raises(AssertionError, match="looks at a value"), NoLook():
         bool(certified)
+
+
+@pytest.mark.parametrize("gap", [0.1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8])
+def test_of_two_eigenvalues_of_opposite_sign_the_larger_one_is_taken(gap: float) -> None:
+    generator = torch.Generator().manual_seed(24)
+    for size, sign in itertools.product((2, 9, 30), (1.0, -1.0)):
+        spectrum = 0.5 * torch.rand(size, dtype=torch.float64, generator=generator)
+        spectrum[0], spectrum[1] = sign, -sign * (1 - gap)
+        pair, certified = squaring_on_device(in_random_basis(torch.diag(spectrum), generator))
+        assert not certified or abs(pair.eigenvalue.item() - sign) < 1e-10
+        assert certified or gap < 1e-6

@@ -103,7 +103,7 @@ class LongShort(RecurrentModule):
         return self._gather("radius", self._empty.dtype)
 
     def _gather(self, buffer: str, dtype: torch.dtype) -> Tensor:
-        values = [getattr(part, buffer) for part in self._short_parts()]
+        values = [getattr(part, buffer).reshape(()) for part in self._short_parts()]
         return torch.stack(values) if values else torch.empty(0, dtype=dtype)
 
     def parameter_groups(self, lr: float, long_lr: float) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ class EigenvalueNormalized(Matrix):
 
     Three cases without that gradient, none of which gives NaN:
     * λ (nearly) defective, |v*u| < 1e-6 ‖u‖‖v‖: the paper's remedy, `∂L/∂T = G/(ρ + ε)`. Counted in `nearly_defective`.
-    * ρ(T) = 0 and ε = 0, or so small that T/ρ would overflow: `W = T`.
+    * ρ(T) = 0 and ε = 0, or so small that T/ρ would overflow, or itself beyond the largest number: `W = T`.
     * `T` not finite: `ValueError`; in a compiled, exported or captured run a flag on the device, which `check()` raises.
 
     Inside a captured CUDA graph the fast solver runs alone. If it cannot certify a result there, `W = T` for that step, the
@@ -59,7 +59,8 @@ class EigenvalueNormalized(Matrix):
         self.register_buffer("normalizing", torch.tensor(bool(normalizing)))
         self.register_buffer("nearly_defective", torch.tensor(0))
         self.register_buffer("fallbacks", torch.tensor(0))
-        self.register_buffer("radius", torch.tensor(0.0, dtype=torch.float32), persistent=False)
+        # One entry, not none: what compiled code writes into a float64 tensor without dimensions is lost (torch 2.13).
+        self.register_buffer("radius", torch.zeros(1, dtype=torch.float32), persistent=False)
         self.register_buffer("not_finite", torch.tensor(False), persistent=False)
         self.register_buffer("uncertified", torch.tensor(False), persistent=False)
         self.register_load_state_dict_post_hook(_forget_what_is_not_saved)  # type: ignore[no-untyped-call]
@@ -158,7 +159,7 @@ def normalize_spectrum(
     switched = normalizing | (radius > 1).to(T.device)  # an uncertified radius is zero
     divisor = radius + epsilon
     largest = torch.finfo(T.dtype).max
-    overflows = (exact.abs().amax() >= divisor * largest) | (divisor * largest <= 1)
+    overflows = (exact.abs().amax() >= divisor * largest) | (divisor * largest <= 1) | torch.isinf(divisor)
     applied = switched & (certified & ~overflows).to(T.device)
     simple = (pair.condition < 1 / DEFECTIVE) & (radius > 0)
     W = torch.where(applied.to(exact.device), exact / divisor, exact)

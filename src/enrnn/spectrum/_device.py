@@ -5,11 +5,15 @@ squared 27 times. What is left of `T^K`, K = 2²⁷, is the spectral projector o
 from which λ, u and v are read.
 """
 
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from .. import _nvrtc
+from .._nvrtc import Kernel
+from .._precision import capturing
 from ._dense import Dominant, power_of_two_above
 from ._powers import UNIT
 from ._squaring import DOUBT
@@ -19,6 +23,12 @@ SQUARINGS = 27
 
 RESCALE = 3
 """Rescale after so many squarings; in between, a norm of 1 falls to no less than (ρ/‖T‖)^8."""
+
+
+SOURCE = Path(__file__).with_name("spectral_radius.cu")
+
+FUSED_UP_TO = 96
+"""The largest size whose powers fit into the shared memory of one multiprocessor (a third of it for each of two matrices)."""
 
 
 class Found(NamedTuple):
@@ -31,16 +41,49 @@ class Found(NamedTuple):
 def squaring_on_device(matrix: Tensor) -> Found:
     """The dominant eigenvalue of one float64 matrix. Never NaN, also for a matrix that is not finite (never certified).
 
-    Certified means three things.
+    Certified means two things.
     * The pair is right: residual × condition is below 1e-12 ρ, or below what rounding T itself may cause.
-    * Gelfand's `‖T^K‖^{1/K}` equals |λ| to 1e-6. As ρ(T) is no larger, no eigenvalue exceeds |λ| by more than that. (Rounding in
-      an early power moves this number by as little as rounding in T does: its K-th root is taken.)
-    * Nothing as large hides within that 1e-6. An eigenvalue μ with |μ| ≥ |λ| is amplified at least as much as λ is; it has its
-      share in `x = T^K g`, g a generic vector, and leaves a residual of the order of |μ − λ|. So a residual at rounding level
-      leaves room only for ties at rounding level.
+    * Nothing else is as large: `‖(I − Q) T^K‖ ≤ 1e-6 ‖T^K‖`, Q the orthogonal projector on the plane (or line) of u. In
+      `T^K = Σ μ^K Π_μ`, an eigenvalue with |μ| ≥ |λ| and its eigenvector outside the plane would leave at least as much there.
 
     Unlike `_certificate.py`, this takes the effect of rounding on the powers from its order of magnitude, not from a bound.
     """
+    kernel = _kernel(matrix)
+    return _chain(matrix) if kernel is None else _fused(matrix, kernel)
+
+
+def _kernel(matrix: Tensor) -> Kernel | None:
+    """The kernel that does it all in one thread block, if the matrix is small and on a GPU that can run it."""
+    size = matrix.shape[-1]
+    if not matrix.is_cuda or size > FUSED_UP_TO or _nvrtc.available() is not None:
+        return None
+    tiles = -(-size // 32)
+    padded = 32 * tiles
+    matrices = 3 if tiles < 3 else 2
+    shared = 8 * (matrices * padded * (padded + 4) + 16 * padded + 32 + 13 * padded)
+    limits = torch.cuda.get_device_properties(matrix.device)
+    if limits.major < 8 or getattr(limits, "shared_memory_per_block_optin", 0) < shared + 1024:
+        return None
+    if capturing(matrix) and (tiles, matrix.device) not in _loaded:
+        return None  # loading a kernel is not allowed while a graph is captured
+    _loaded.add((tiles, matrix.device))
+    return _nvrtc.load(SOURCE, "spectral_radius", matrix.device.index, shared, TILES=tiles)
+
+
+_loaded: set[tuple[int, torch.device]] = set()
+
+
+def _fused(matrix: Tensor, kernel: Kernel) -> Found:
+    size = matrix.shape[-1]
+    out = matrix.new_empty(6 + 4 * size)
+    kernel(1, 512, matrix.contiguous(), size, out)
+    pairs = torch.view_as_complex(out.view(-1, 2))
+    pair = Dominant(out[0], pairs[1], pairs[3 : 3 + size], pairs[3 + size :], out[1])
+    return Found(pair, out[4] != 0)
+
+
+def _chain(matrix: Tensor) -> Found:
+    """The same as a chain of torch operations, for every size and every device."""
     size = matrix.shape[-1]
     finite = torch.isfinite(matrix).all()
     scale = power_of_two_above(torch.where(finite, matrix.abs().amax(), 1))
@@ -48,19 +91,15 @@ def squaring_on_device(matrix: Tensor) -> Found:
     norm = torch.linalg.matrix_norm(scaled)
 
     power = scaled / norm
-    log = torch.log2(norm)
     for step in range(1, SQUARINGS + 1):
         power = power @ power
-        log = 2 * log
         if step % RESCALE == 0:
-            size_now = torch.linalg.matrix_norm(power)
-            power = power / size_now
-            log = log + torch.log2(size_now)
-    gelfand = torch.exp2(log / 2.0**SQUARINGS)
+            power = power / torch.linalg.matrix_norm(power)
 
     probe = _scattered(size, matrix.device)
-    eigenvalue, right = _in_plane(scaled, _unit(power @ probe))
-    _, left = _in_plane(scaled.mT, _unit(power.mT @ probe))  # leftᵀ is the left vector
+    eigenvalue, right, plane = _in_plane(scaled, _unit(power @ probe))
+    _, left, _ = _in_plane(scaled.mT, _unit(power.mT @ probe))  # leftᵀ is the left vector
+    outside = torch.linalg.matrix_norm(power - plane @ (plane.mT @ power))  # of a power with norm 1
     right, left = _unit(right), _unit(left)
     radius = eigenvalue.abs()
     condition = 1 / (left * right).sum().abs()
@@ -70,7 +109,7 @@ def squaring_on_device(matrix: Tensor) -> Found:
     )
     rounding = 50 * UNIT * condition * norm
     accurate = (residual * condition < torch.maximum(1e-12 * radius, rounding)) & (rounding < DOUBT * radius)
-    certified = finite & accurate & ((gelfand / radius - 1).abs() < 1e-6)
+    certified = finite & accurate & (outside < 1e-6)
 
     nothing = torch.zeros_like(right)
     pair = Dominant(
@@ -83,10 +122,11 @@ def squaring_on_device(matrix: Tensor) -> Found:
     return Found(pair, certified)
 
 
-def _in_plane(matrix: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-    """The eigenvalue on span{x, Mx} that x is nearest to, with non-negative imaginary part, and its vector.
+def _in_plane(matrix: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The larger eigenvalue on span{x, Mx}, with non-negative imaginary part, its vector, and a basis of the plane.
 
     The plane serves a complex pair, and also two real eigenvalues, λ and nearly −λ, which M tells apart better than its square.
+    Where x is an eigenvector but for rounding, the second direction means nothing, and the eigenvalue is the one of x.
     """
     image = matrix @ x
     a = x @ image
@@ -94,16 +134,19 @@ def _in_plane(matrix: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     c = torch.linalg.vector_norm(rest)
     single = c < 4 * UNIT * a.abs()
     y = rest / torch.where(single, 1, c)
+    y = torch.where(single, 0, _unit(y - (x @ y) * x))  # a rest at rounding level is not orthogonal to x the first time
     image = matrix @ y
     b, d = x @ image, y @ image
     half = (a + d) / 2
     square = ((a - d) / 2) ** 2 + b * c
     root = square.abs().sqrt()
+    negative = torch.where(c < 1e-6 * a.abs(), a < d, half < 0)
     turning = square < 0
-    real = torch.where(single, a, torch.where(turning, half, half + torch.where(a < d, -root, root)))
+    real = torch.where(single, a, torch.where(turning, half, half + torch.where(negative, -root, root)))
     imaginary = torch.where(turning & ~single, root, 0)
     eigenvalue = torch.complex(real, imaginary)
-    return eigenvalue, torch.where(single, torch.complex(x, torch.zeros_like(x)), (eigenvalue - d) * x + c * y)
+    vector = torch.where(single, torch.complex(x, torch.zeros_like(x)), (eigenvalue - d) * x + c * y)
+    return eigenvalue, vector, torch.stack([x, y], dim=1)
 
 
 def _scattered(size: int, device: torch.device) -> Tensor:

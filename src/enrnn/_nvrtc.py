@@ -1,0 +1,96 @@
+"""CUDA C++ compiled at run time: no compiler and no headers at the user's site, compiled kernels kept on disk.
+
+It needs `cuda-bindings` (the extra `enrnn[cuda]`) and NVRTC, which a CUDA build of torch brings along.
+"""
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+class Kernel:
+    """A loaded kernel; calling it launches one on torch's current stream."""
+
+    def __init__(self, function: Any, shared: int) -> None:
+        self._function = function
+        self._shared = shared
+
+    def __call__(self, grid: int, block: int, *arguments: torch.Tensor | int) -> None:
+        from cuda.bindings import driver
+
+        values = tuple(each.data_ptr() if isinstance(each, torch.Tensor) else each for each in arguments)
+        types = tuple(ctypes.c_void_p if isinstance(each, torch.Tensor) else ctypes.c_int for each in arguments)
+        stream = torch.cuda.current_stream().cuda_stream
+        sizes = (grid, 1, 1, block, 1, 1, self._shared)
+        _checked(driver.cuLaunchKernel(self._function, *sizes, stream, (values, types), 0))
+
+
+def available() -> str | None:
+    """Why kernels cannot be compiled here, or None if they can."""
+    try:
+        from cuda.bindings import driver, nvrtc  # noqa: F401
+    except ImportError:
+        return "cuda-bindings is not installed (pip install enrnn[cuda])"
+    return None
+
+
+def compile_cubin(source: str, arch: str, defines: dict[str, int]) -> bytes:
+    """Machine code for a chip (`sm_90`, …), from the cache on disk or from the compiler; no GPU is needed."""
+    from cuda.bindings import nvrtc
+
+    version = _checked(nvrtc.nvrtcVersion())
+    options = [f"--gpu-architecture={arch}", "--std=c++17", *(f"-D{name}={value}" for name, value in sorted(defines.items()))]
+    key = hashlib.sha256("\0".join([source, str(version), *options]).encode()).hexdigest()
+    file = _cache_folder() / f"{key}.cubin"
+    with contextlib.suppress(OSError):
+        return file.read_bytes()
+
+    (program,) = _checked(nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []))
+    status = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])[0]
+    if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+        log = bytearray(_checked(nvrtc.nvrtcGetProgramLogSize(program))[0])
+        nvrtc.nvrtcGetProgramLog(program, log)
+        raise RuntimeError(f"a CUDA kernel did not compile for {arch}:\n{log.decode()}")
+    cubin = bytearray(_checked(nvrtc.nvrtcGetCUBINSize(program))[0])
+    _checked(nvrtc.nvrtcGetCUBIN(program, cubin))
+    with contextlib.suppress(OSError):  # a cache that cannot be written is no reason to fail
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as temporary:
+            temporary.write(cubin)
+        os.replace(temporary.name, file)
+    return bytes(cubin)
+
+
+@functools.cache
+def load(source: Path, name: str, device: int, shared: int, **defines: int) -> Kernel:
+    """The kernel `name` of a source file for the given CUDA device, with so many bytes of shared memory for each block."""
+    from cuda.bindings import driver
+
+    major, minor = torch.cuda.get_device_capability(device)
+    cubin = compile_cubin(source.read_text(encoding="utf-8"), f"sm_{major}{minor}", defines)
+    with torch.cuda.device(device):
+        torch.cuda.current_stream().synchronize()  # makes torch's context the current one
+        (module,) = _checked(driver.cuModuleLoadData(cubin))
+        (function,) = _checked(driver.cuModuleGetFunction(module, name.encode()))
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _checked(driver.cuFuncSetAttribute(function, attribute, shared))
+    return Kernel(function, shared)
+
+
+def _cache_folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "enrnn"
+
+
+def _checked(answer: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a CUDA call returned beside its status; a `RuntimeError` if that is not success."""
+    status, *rest = answer
+    if int(status) != 0:
+        raise RuntimeError(f"CUDA answered {status!r}")
+    return tuple(rest)

@@ -1,0 +1,95 @@
+"""On a GPU: the fused kernel and the chain of torch operations find what LAPACK finds, and say when they do not."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from enrnn import _nvrtc
+from enrnn.spectrum._device import FUSED_UP_TO, _chain, _fused, _kernel, squaring_on_device
+from tests._record import Recorder
+from tests.spectrum._matrices import EXTREMES, FAMILIES, in_random_basis
+from tests.spectrum.test_device import as_result
+from tests.spectrum.test_solvers import RADIUS, check_against_dense
+
+pytestmark = pytest.mark.gpu
+
+SIZES = (1, 2, 3, 7, 8, 9, 16, 20, 31, 32, 33, 40, 63, 64, 65, 94, 95, 96, 97, 130)
+
+
+def needs_kernels() -> None:
+    if reason := _nvrtc.available():
+        pytest.skip(reason)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_is_certified_equals_the_dense_solution(name: str, record: Recorder, full: bool) -> None:
+    generator = torch.Generator().manual_seed(31)
+    cases = list(itertools.product(SIZES, range(60 if full else 4)))
+    certified = 0
+    for size, _ in cases:
+        matrix = FAMILIES[name](size, generator)
+        result = as_result(matrix.cuda())
+        if result.certified:
+            certified += 1
+            check_against_dense(matrix, type(result)(*(field.cpu() for field in result)), record)
+    record(cases_certified=certified)
+    assert certified >= 0.9 * len(cases)
+
+
+def test_the_kernel_runs_up_to_its_size_and_the_chain_beyond() -> None:
+    needs_kernels()
+    assert _kernel(torch.zeros(FUSED_UP_TO, FUSED_UP_TO, dtype=torch.float64, device="cuda")) is not None
+    assert _kernel(torch.zeros(FUSED_UP_TO + 1, FUSED_UP_TO + 1, dtype=torch.float64, device="cuda")) is None
+
+
+@pytest.mark.parametrize("size", [1, 5, 32, 33, 64, 70, 96])
+def test_the_kernel_equals_the_chain_and_itself_to_the_bit(size: int) -> None:
+    needs_kernels()
+    matrix = torch.randn(size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(size)).cuda()
+    kernel = _kernel(matrix)
+    assert kernel is not None
+    poison = torch.full((6 + 4 * size,), torch.nan, dtype=torch.float64, device="cuda")
+    del poison  # so that what the kernel does not write shows as NaN
+    fused, again, chained = _fused(matrix, kernel), _fused(matrix, kernel), _chain(matrix)
+    assert fused.certified
+    assert chained.certified
+    torch.testing.assert_close(fused.pair.eigenvalue, chained.pair.eigenvalue, rtol=1e-11, atol=0)
+    torch.testing.assert_close(fused.pair.derivative(), chained.pair.derivative(), rtol=1e-7, atol=1e-9)
+    for first, second in zip(fused.pair, again.pair, strict=True):
+        assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+@pytest.mark.parametrize("scale", [1.0, 1e-30, 1e30])
+def test_ties_defective_and_nilpotent_matrices_give_neither_nan_nor_a_wrong_value(name: str, scale: float) -> None:
+    generator = torch.Generator().manual_seed(32)
+    for size in (1, 2, 3, 20, 45, 96, 100):
+        pair, certified = squaring_on_device((EXTREMES[name](size, generator) * scale).cuda())
+        for field in pair:
+            assert not torch.isnan(torch.view_as_real(field) if field.is_complex() else field).any()
+        if certified and name != "hidden_nilpotent":
+            assert abs(pair.radius.item() - RADIUS[name] * scale) <= 1e-6 * scale
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_matrix_that_is_not_finite_is_not_certified(bad: float) -> None:
+    for size in (5, 96, 120):
+        matrix = torch.eye(size, dtype=torch.float64, device="cuda")
+        matrix[1, 2] = bad
+        pair, certified = squaring_on_device(matrix)
+        assert not certified
+        assert pair.radius.item() == 0.0
+
+
+@pytest.mark.parametrize("gap", [0.1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-8])
+def test_of_two_eigenvalues_of_opposite_sign_the_larger_one_is_taken(gap: float) -> None:
+    generator = torch.Generator().manual_seed(33)
+    for size, sign in itertools.product((2, 9, 30, 60, 90), (1.0, -1.0)):
+        spectrum = 0.5 * torch.rand(size, dtype=torch.float64, generator=generator)
+        spectrum[0], spectrum[1] = sign, -sign * (1 - gap)
+        pair, certified = squaring_on_device(in_random_basis(torch.diag(spectrum), generator).cuda())
+        assert not certified or abs(pair.eigenvalue.item() - sign) < 1e-10
+        assert certified or gap < 1e-6

@@ -1,0 +1,31 @@
+"""The kernel compiles for every chip it is meant for, on a machine without a GPU too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from enrnn import _nvrtc
+from enrnn.spectrum._device import FUSED_UP_TO, SOURCE
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
+def test_it_compiles(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if reason := _nvrtc.available():
+        pytest.skip(reason)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    source = SOURCE.read_text(encoding="utf-8")
+    for tiles in range(1, FUSED_UP_TO // 32 + 1):
+        cubin = _nvrtc.compile_cubin(source, arch, {"TILES": tiles})
+        assert cubin.startswith(b"\x7fELF")
+        assert _nvrtc.compile_cubin(source, arch, {"TILES": tiles}) == cubin  # from the cache, this time
+    assert len(list((tmp_path / "enrnn").iterdir())) == FUSED_UP_TO // 32
+
+
+def test_a_kernel_that_does_not_compile_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if reason := _nvrtc.available():
+        pytest.skip(reason)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(RuntimeError, match=r"did not compile for sm_90(.|\n)*undefined"):
+        _nvrtc.compile_cubin('extern "C" __global__ void f() { nonsense(); }', "sm_90", {})
