@@ -5,7 +5,6 @@ It needs `cuda-bindings` (the extra `enrnn[cuda]`) and NVRTC, which a CUDA build
 
 import contextlib
 import ctypes
-import functools
 import hashlib
 import os
 import tempfile
@@ -32,12 +31,16 @@ class Kernel:
         _checked(driver.cuLaunchKernel(self._function, *sizes, stream, (values, types), 0))
 
 
-def available() -> str | None:
+def unavailable() -> str | None:
     """Why kernels cannot be compiled here, or None if they can."""
     try:
-        from cuda.bindings import driver, nvrtc  # noqa: F401
+        from cuda.bindings import nvrtc
     except ImportError:
         return "cuda-bindings is not installed (pip install enrnn[cuda])"
+    try:
+        _checked(nvrtc.nvrtcVersion())
+    except (RuntimeError, OSError) as error:
+        return f"NVRTC cannot be loaded: {error}"
     return None
 
 
@@ -68,8 +71,7 @@ def compile_cubin(source: str, arch: str, defines: dict[str, int]) -> bytes:
     return bytes(cubin)
 
 
-@functools.cache
-def load(source: Path, name: str, device: int, shared: int, **defines: int) -> Kernel:
+def load(source: Path, name: str, device: torch.device, shared: int, **defines: int) -> Kernel:
     """The kernel `name` of a source file for the given CUDA device, with so many bytes of shared memory for each block."""
     from cuda.bindings import driver
 

@@ -90,6 +90,15 @@ def other_sizes(layer: enrnn.ENRNN) -> list[tuple[torch.Tensor, torch.Tensor]]:
     return pairs
 
 
+def assert_right_at_other_sizes(layer: enrnn.ENRNN, file: Path, record: Recorder) -> None:
+    for x, hx in other_sizes(layer):
+        for ours, theirs in zip(layer(x, hx), run_onnx(file, x, hx), strict=True):
+            # Float32 through up to 40 steps and two layers: rounding is relative to the largest states.
+            scale = ours.abs().max().item()
+            torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-5 * scale)
+            record(cases=1, worst_difference=(theirs - ours).abs().max().item() / scale)
+
+
 @pytest.mark.parametrize(
     ("num_layers", "bidirectional", "batch_first"),
     [(1, False, False), (1, True, True), pytest.param(2, True, False, marks=pytest.mark.slow)],
@@ -106,12 +115,7 @@ def test_baked_modrelu_in_onnx_runs_at_other_lengths_and_batch_sizes(
     shapes = ({0: dim, 1: dim}, {1: dim})
     torch.onnx.export(layer.bake(), (x, hx), file, dynamo=True, dynamic_shapes=shapes, verbose=False)
     assert "Scan" in {node.op_type for node in onnx.load(str(file)).graph.node}
-    for x, hx in other_sizes(layer):
-        for ours, theirs in zip(layer(x, hx), run_onnx(file, x, hx), strict=True):
-            # Float32 through up to 40 steps and two layers: rounding is relative to the largest states.
-            scale = ours.abs().max().item()
-            torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-5 * scale)
-            record(cases=1, worst_difference=(theirs - ours).abs().max().item() / scale)
+    assert_right_at_other_sizes(layer, file, record)
 
 
 # torch's: the exporter is on its way out and says so in several ways, but it is the one that writes torch.nn.RNN as ONNX's
@@ -134,12 +138,7 @@ def test_baked_relu_and_tanh_in_onnx_are_the_rnn_operator(nonlinearity: str, tmp
         dynamic_axes={"x": {0: "T", 1: "B"}, "hx": {1: "B"}, "output": {0: "T", 1: "B"}, "h_n": {1: "B"}},
     )
     assert "RNN" in {node.op_type for node in onnx.load(str(file)).graph.node}
-    for x, hx in other_sizes(layer):
-        for ours, theirs in zip(layer(x, hx), run_onnx(file, x, hx), strict=True):
-            # Float32 through up to 40 steps and two layers: rounding is relative to the largest states.
-            scale = ours.abs().max().item()
-            torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-5 * scale)
-            record(cases=1, worst_difference=(theirs - ours).abs().max().item() / scale)
+    assert_right_at_other_sizes(layer, file, record)
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -12,7 +12,7 @@ from enrnn.spectrum._device import FUSED_UP_TO, SOURCE
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"])
 def test_it_compiles(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if reason := _nvrtc.available():
+    if reason := _nvrtc.unavailable():
         pytest.skip(reason)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     source = SOURCE.read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ def test_it_compiles(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_kernel_that_does_not_compile_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if reason := _nvrtc.available():
+    if reason := _nvrtc.unavailable():
         pytest.skip(reason)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with pytest.raises(RuntimeError, match=r"did not compile for sm_90(.|\n)*undefined"):

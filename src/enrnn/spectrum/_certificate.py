@@ -16,8 +16,6 @@ class Exclusion(NamedTuple):
     """Whether each of them is tied to an eigenvalue of the projected matrix Θ."""
     distance: float
     """How near: within `distance·κ(V)` of it, V the eigenvectors of Θ."""
-    outside: float
-    """The radius below which everything else was pushed, for information."""
 
 
 def exclude(powers: Powers, matrix: Tensor, right: Tensor, left: Tensor, radius: float, squarings: int) -> Exclusion:
@@ -48,9 +46,9 @@ def exclude(powers: Powers, matrix: Tensor, right: Tensor, left: Tensor, radius:
     defect = torch.linalg.matrix_norm(gram @ inverse - torch.eye(rank, dtype=gram.dtype, device=gram.device)).item()
     defect += 4 * size * UNIT * projector * rank  # how far the computed Π is from one, relative to ‖Π‖
     if not defect < 0.01:
-        return Exclusion(False, math.inf, math.inf)
+        return Exclusion(False, math.inf)
     if rank == size:
-        return Exclusion(True, 0.0, 0.0)
+        return Exclusion(True, 0.0)
 
     lift, colift = right @ inverse, inverse @ left.mT
     image, coimage = powers.matrix @ right, left.mT @ powers.matrix
@@ -72,11 +70,10 @@ def exclude(powers: Powers, matrix: Tensor, right: Tensor, left: Tensor, radius:
         rest.square()
         drift = rest.drift_at(radius, omega, projector)
     tau = rest.size_at(radius)
-    outside = radius * (tau + drift) ** (1 / rest.k)
     if not (tau < 1 and drift < 0.4 * (1 - tau)):
-        return Exclusion(False, math.inf, outside)
+        return Exclusion(False, math.inf)
     share = drift / (1 - tau)
-    return Exclusion(True, leak_norm * share / (1 - share), outside)
+    return Exclusion(True, leak_norm * share / (1 - share))
 
 
 def radius_power(radius: float, k: int, shift: int) -> float:

@@ -5,6 +5,7 @@ squared 27 times. What is left of `T^K`, K = 2²⁷, is the spectral projector o
 from which λ, u and v are read.
 """
 
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +24,6 @@ SQUARINGS = 27
 
 RESCALE = 3
 """Rescale after so many squarings; in between, a norm of 1 falls to no less than (ρ/‖T‖)^8."""
-
 
 SOURCE = Path(__file__).with_name("spectral_radius.cu")
 
@@ -55,22 +55,33 @@ def squaring_on_device(matrix: Tensor) -> Found:
 def _kernel(matrix: Tensor) -> Kernel | None:
     """The kernel that does it all in one thread block, if the matrix is small and on a GPU that can run it."""
     size = matrix.shape[-1]
-    if not matrix.is_cuda or size > FUSED_UP_TO or _nvrtc.available() is not None:
+    if not matrix.is_cuda or size > FUSED_UP_TO:
         return None
-    tiles = -(-size // 32)
+    key = (-(-size // 32), matrix.device)
+    if key not in _kernels:
+        if capturing(matrix):
+            return None  # loading a kernel is not allowed while a graph is captured
+        _kernels[key] = _load(*key)
+    return _kernels[key]
+
+
+_kernels: dict[tuple[int, torch.device], Kernel | None] = {}
+
+
+def _load(tiles: int, device: torch.device) -> Kernel | None:
+    """The kernel for sizes up to 32·tiles, or None where it cannot be had; a failure to compile or load it warns."""
     padded = 32 * tiles
     matrices = 3 if tiles < 3 else 2
     shared = 8 * (matrices * padded * (padded + 4) + 16 * padded + 32 + 13 * padded)
-    limits = torch.cuda.get_device_properties(matrix.device)
-    if limits.major < 8 or getattr(limits, "shared_memory_per_block_optin", 0) < shared + 1024:
+    limits = torch.cuda.get_device_properties(device)
+    fits = limits.major >= 8 and getattr(limits, "shared_memory_per_block_optin", 0) >= shared + 1024
+    if not fits or _nvrtc.unavailable() is not None:
         return None
-    if capturing(matrix) and (tiles, matrix.device) not in _loaded:
-        return None  # loading a kernel is not allowed while a graph is captured
-    _loaded.add((tiles, matrix.device))
-    return _nvrtc.load(SOURCE, "spectral_radius", matrix.device.index, shared, TILES=tiles)
-
-
-_loaded: set[tuple[int, torch.device]] = set()
+    try:
+        return _nvrtc.load(SOURCE, "spectral_radius", device, shared, TILES=tiles)
+    except RuntimeError as error:
+        warnings.warn(f"the kernel for the spectral radius is replaced by torch operations: {error}", stacklevel=2)
+        return None
 
 
 def _fused(matrix: Tensor, kernel: Kernel) -> Found:

@@ -14,9 +14,9 @@ BLOCK = 32
 """Vectors in the block. Near ties are the rule in training, and every eigenvalue near the largest needs a place in it."""
 
 STAGES = ((5, 2), (6, 3), (7, 3))
-"""(j, rounds): after j squarings, so many rounds of applications and looks, before the next squaring. A round costs a quarter of
-a squaring at m = 720, so a slow block is helped by applications first; and the power must stay low, because its rounding error
-is what the certificate starts from."""
+"""(j, rounds): after j squarings, so many rounds of applications and looks, before the next squaring. A round costs about as much
+as a squaring at m = 720 and does as much for the block; and the power must stay low, because its rounding error is what the
+certificate starts from."""
 
 APPLICATIONS = 4
 """How often the power is applied to the block in one round."""
