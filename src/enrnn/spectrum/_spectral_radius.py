@@ -40,7 +40,7 @@ class SpectralRadius(NamedTuple):
     certified: Tensor
     """[...], bool: λ is accurate and no other eigenvalue is larger. See the README in this folder for what is proved."""
     iterations: Tensor
-    """[...], int: squarings or power steps; 0 for the dense method."""
+    """[...], int: squarings or power steps; 0 for the dense method, and on a GPU the most squarings it may have taken."""
 
 
 def spectral_radius(
