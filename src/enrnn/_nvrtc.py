@@ -13,6 +13,9 @@ from typing import Any
 
 import torch
 
+PORTABLE_CLUSTER = 8
+"""Thread blocks in a cluster that every chip with clusters takes; more have to be asked for."""
+
 
 class Kernel:
     """A loaded kernel; calling it launches one on torch's current stream."""
@@ -21,11 +24,12 @@ class Kernel:
         self._function = function
         self._shared = shared
 
-    def __call__(self, grid: int, block: int, *arguments: torch.Tensor | int) -> None:
+    def __call__(self, grid: int, block: int, *arguments: torch.Tensor | int | None) -> None:
+        """Tensors are passed as pointers, None as the null pointer, integers as `long long`."""
         from cuda.bindings import driver
 
-        values = tuple(each.data_ptr() if isinstance(each, torch.Tensor) else each for each in arguments)
-        types = tuple(ctypes.c_void_p if isinstance(each, torch.Tensor) else ctypes.c_int for each in arguments)
+        values = tuple(each.data_ptr() if isinstance(each, torch.Tensor) else each or 0 for each in arguments)
+        types = tuple(ctypes.c_longlong if isinstance(each, int) else ctypes.c_void_p for each in arguments)
         stream = torch.cuda.current_stream().cuda_stream
         sizes = (grid, 1, 1, block, 1, 1, self._shared)
         _checked(driver.cuLaunchKernel(self._function, *sizes, stream, (values, types), 0))
@@ -49,7 +53,8 @@ def compile_cubin(source: str, arch: str, defines: dict[str, int]) -> bytes:
     from cuda.bindings import nvrtc
 
     version = _checked(nvrtc.nvrtcVersion())
-    options = [f"--gpu-architecture={arch}", "--std=c++17", *(f"-D{name}={value}" for name, value in sorted(defines.items()))]
+    options = [f"--gpu-architecture={arch}", "--std=c++17", "--device-as-default-execution-space"]
+    options += [f"-D{name}={value}" for name, value in sorted(defines.items())]
     key = hashlib.sha256("\0".join([source, str(version), *options]).encode()).hexdigest()
     file = _cache_folder() / f"{key}.cubin"
     with contextlib.suppress(OSError):
@@ -73,17 +78,60 @@ def compile_cubin(source: str, arch: str, defines: dict[str, int]) -> bytes:
 
 def load(source: Path, name: str, device: torch.device, shared: int, **defines: int) -> Kernel:
     """The kernel `name` of a source file for the given CUDA device, with so many bytes of shared memory for each block."""
+    return _load(source.read_text(encoding="utf-8"), name, device, shared, defines)
+
+
+def _load(source: str, name: str, device: torch.device, shared: int, defines: dict[str, int]) -> Kernel:
     from cuda.bindings import driver
 
     major, minor = torch.cuda.get_device_capability(device)
-    cubin = compile_cubin(source.read_text(encoding="utf-8"), f"sm_{major}{minor}", defines)
+    cubin = compile_cubin(source, f"sm_{major}{minor}", defines)
     with torch.cuda.device(device):
         torch.cuda.current_stream().synchronize()  # makes torch's context the current one
         (module,) = _checked(driver.cuModuleLoadData(cubin))
         (function,) = _checked(driver.cuModuleGetFunction(module, name.encode()))
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         _checked(driver.cuFuncSetAttribute(function, attribute, shared))
+        if defines.get("CLUSTER", 1) > PORTABLE_CLUSTER:
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            _checked(driver.cuFuncSetAttribute(function, attribute, 1))
     return Kernel(function, shared)
+
+
+def room_of(device: torch.device) -> tuple[int, int]:
+    """The 32-bit registers of a multiprocessor, and the bytes of shared memory that one thread block may ask for."""
+    from cuda.bindings import driver
+
+    kinds = driver.CUdevice_attribute
+    registers = kinds.CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR
+    shared = kinds.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+    number = torch.cuda.current_device() if device.index is None else device.index
+    _checked(driver.cuInit(0))
+    (handle,) = _checked(driver.cuDeviceGet(number))
+    found = [int(_checked(driver.cuDeviceGetAttribute(kind, handle))[0]) for kind in (registers, shared)]
+    return found[0], found[1]
+
+
+def clusters_at_once(device: torch.device) -> tuple[int, ...]:
+    """How many clusters of 2, 3, … 16 thread blocks run at once, a block to a multiprocessor; needs compute capability 9.0."""
+    from cuda.bindings import driver
+
+    shared = room_of(device)[1] // 2 + 1024
+    found = []
+    for size in range(2, 2 * PORTABLE_CLUSTER + 1):
+        kernel = _load('extern "C" __global__ void nothing() {}', "nothing", device, shared, {"CLUSTER": size})
+        extent = driver.CUlaunchAttribute()
+        extent.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        extent.value.clusterDim.x, extent.value.clusterDim.y, extent.value.clusterDim.z = size, 1, 1
+        launch = driver.CUlaunchConfig()
+        launch.gridDimX, launch.gridDimY, launch.gridDimZ = size, 1, 1
+        launch.blockDimX, launch.blockDimY, launch.blockDimZ = 256, 1, 1
+        launch.sharedMemBytes, launch.attrs, launch.numAttrs = shared, [extent], 1
+        status, count = driver.cuOccupancyMaxActiveClusters(kernel._function, launch)
+        found.append(int(count) if int(status) == 0 else 0)
+    while found and found[-1] == 0:
+        found.pop()
+    return tuple(found)
 
 
 def _cache_folder() -> Path:

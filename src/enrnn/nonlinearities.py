@@ -1,6 +1,6 @@
-"""The pointwise nonlinearities, with their derivatives written in the output alone.
+"""The nonlinearities, with their derivatives written in the output alone.
 
-The reverse sweep keeps the states `h = σ(z, b)` and nothing else, so every derivative below is a function of `h`.
+The reverse sweep keeps the states `h = σ(z, b)` and nothing else, so every derivative below is a function of `h` and `b`.
 """
 
 from collections.abc import Callable
@@ -11,12 +11,15 @@ from torch import Tensor
 
 
 class Nonlinearity(NamedTuple):
-    """`h = σ(z, b)`, with `dz = slope(h)·g` and `db = bias_slope(h)·slope(h)·g` for an upstream gradient `g`."""
+    """`h = σ(z, b)`, with `dz = (∂σ/∂z)ᵀ g = pull_back(h, b, g)` for an upstream gradient `g`, and then
+    `db = bias_gradient(h, dz)`, to be summed over all but the last dimension."""
 
     function: Callable[[Tensor, Tensor | None], Tensor]
-    slope: Callable[[Tensor], Tensor]
-    bias_slope: Callable[[Tensor], Tensor] | None
-    """None where the bias is simply added to z, so that db = dz."""
+    pull_back: Callable[[Tensor, Tensor | None, Tensor], Tensor]
+    bias_gradient: Callable[[Tensor, Tensor], Tensor] = lambda h, dz: dz
+    """The default: a bias that is simply added to z."""
+    parts: int = 1
+    """Real numbers that make up a unit. Two: unit j is the complex number `z_j + i·z_{j + n/2}`, and b has n/2 entries."""
 
 
 def modrelu(z: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -27,15 +30,56 @@ def modrelu(z: Tensor, bias: Tensor | None = None) -> Tensor:
     return z if bias is None else torch.sign(z) * torch.relu(z.abs() + bias)
 
 
+def paired_modrelu(z: Tensor, bias: Tensor | None = None) -> Tensor:
+    """modReLU of complex numbers, `(z/|z|)·relu(|z| + b)`, zero at zero, as unitary networks have it.
+
+    The last dimension of `z` holds n/2 real parts, then n/2 imaginary parts; `bias` has n/2 entries.
+    """
+    if bias is None:
+        return z
+    real, imaginary = z.chunk(2, dim=-1)
+    square = real * real + imaginary * imaginary
+    zero = square == 0
+    size = torch.where(zero, 1, square).sqrt()  # so that the derivative at zero is zero, and not NaN
+    scale = torch.where(zero, 0, torch.relu(size + bias) / size)
+    return z * torch.cat([scale, scale], dim=-1)
+
+
+def _pull_back_modrelu(h: Tensor, bias: Tensor | None, g: Tensor) -> Tensor:
+    return g if bias is None else (h != 0).to(h.dtype) * g
+
+
+def _pull_back_paired_modrelu(h: Tensor, bias: Tensor | None, g: Tensor) -> Tensor:
+    """With `u = h/|h|` and `|z| = |h| − b`: `dz = c·g + (1 − c)·u·(u·g)` where `c = |h|/|z|`; zero where h is."""
+    if bias is None:
+        return g
+    size = torch.hypot(*h.chunk(2, dim=-1))
+    scale = size / (size - bias).clamp_min(torch.finfo(h.dtype).tiny)
+    along = torch.where(size == 0, 0, (1 - scale) * _inner(h, g) / (size * size))
+    return torch.cat([scale, scale], dim=-1) * g + torch.cat([along, along], dim=-1) * h
+
+
+def _bias_gradient_paired_modrelu(h: Tensor, dz: Tensor) -> Tensor:
+    """`u·dz`, since `∂h/∂b = u` and `u·dz = u·g`."""
+    size = torch.hypot(*h.chunk(2, dim=-1))
+    return torch.where(size == 0, 0, _inner(h, dz) / size)
+
+
+def _inner(a: Tensor, b: Tensor) -> Tensor:
+    real, imaginary = (a * b).chunk(2, dim=-1)
+    return real + imaginary
+
+
 def _biased(z: Tensor, bias: Tensor | None) -> Tensor:
     return z if bias is None else z + bias
 
 
 NONLINEARITIES: dict[str, Nonlinearity] = {
-    "modrelu": Nonlinearity(modrelu, lambda h: (h != 0).to(h.dtype), torch.sign),
-    "relu": Nonlinearity(lambda z, b: torch.relu(_biased(z, b)), lambda h: (h > 0).to(h.dtype), None),
-    "tanh": Nonlinearity(lambda z, b: torch.tanh(_biased(z, b)), lambda h: 1 - h * h, None),
-    "identity": Nonlinearity(_biased, torch.ones_like, None),
+    "modrelu": Nonlinearity(modrelu, _pull_back_modrelu, lambda h, dz: torch.sign(h) * dz),
+    "relu": Nonlinearity(lambda z, b: torch.relu(_biased(z, b)), lambda h, b, g: (h > 0).to(h.dtype) * g),
+    "tanh": Nonlinearity(lambda z, b: torch.tanh(_biased(z, b)), lambda h, b, g: (1 - h * h) * g),
+    "identity": Nonlinearity(_biased, lambda h, b, g: g),
+    "paired_modrelu": Nonlinearity(paired_modrelu, _pull_back_paired_modrelu, _bias_gradient_paired_modrelu, parts=2),
 }
 
 

@@ -44,10 +44,13 @@ def sequence(nonlinearity: str, *, bias: bool, lengths: bool, dtype: torch.dtype
     return (
         normal(steps, batch, size, dtype=dtype),
         (normal(size, size, dtype=dtype) / 2).detach().requires_grad_(),
+        None,
+        None,
         (-normal(size, dtype=dtype).abs() / 8).detach().requires_grad_() if bias else None,
         normal(batch, size, dtype=dtype),
         nonlinearity,
         torch.tensor([4, 2, 1]) if lengths else None,
+        "torch",
     )
 
 
@@ -67,8 +70,8 @@ def test_recurrence_in_float32_without_gradients() -> None:
 @pytest.mark.parametrize("nonlinearity", ["modrelu", "relu", "tanh", "identity"])
 def test_recurrence_backward(nonlinearity: str, lengths: bool) -> None:
     """Without gradients of its own: a second derivative is refused, see `test_layer.py`."""
-    inputs, weight, _, initial, _, ends = sequence(nonlinearity, bias=False, lengths=lengths)
+    inputs, weight, _, _, _, initial, _, ends, backend = sequence(nonlinearity, bias=False, lengths=lengths)
     with torch.no_grad():
-        states = torch.ops.enrnn.recurrence(inputs, weight, None, initial, nonlinearity, ends)
-    arguments = (normal(4, 3, 5, requires_grad=False), states, weight.detach(), nonlinearity, ends)
+        states = torch.ops.enrnn.recurrence(inputs, weight, None, None, None, initial, nonlinearity, ends, backend)
+    arguments = (normal(4, 3, 5, requires_grad=False), states, weight.detach(), None, None, None, nonlinearity, ends, backend)
     opcheck(torch.ops.enrnn.recurrence_backward.default, arguments)

@@ -14,7 +14,7 @@ from .._checks import InputError, boolean, floating_dtype, floating_tensor, one_
 from .._precision import state_dtype
 from ..matrices import Matrix
 from ..nonlinearities import NONLINEARITIES
-from ..recurrence import BACKENDS
+from ..recurrence import BACKENDS, backend_used
 
 Pointwise = str | Callable[[Tensor], Tensor]
 Device = torch.device | str | int | None
@@ -44,7 +44,8 @@ class RecurrentModule(nn.Module):
         if callable(nonlinearity):
             self.nonlinearity = nonlinearity
         else:
-            self.nonlinearity = one_of("nonlinearity", nonlinearity, NONLINEARITIES)
+            real = [name for name, sigma in NONLINEARITIES.items() if sigma.parts == 1]
+            self.nonlinearity = one_of("nonlinearity", nonlinearity, real)
         self.bias = boolean("bias", bias)
         self.input_weight = one_of("input_weight", input_weight, INPUT_WEIGHTS)
         self.backend = one_of("backend", backend, BACKENDS)
@@ -62,6 +63,14 @@ class RecurrentModule(nn.Module):
             square[id(parameter)].free_parameters(parameter.shape[0]) if id(parameter) in square else parameter.numel()
             for parameter in self.parameters()
         )
+
+    @property
+    def backend_used(self) -> str:
+        """Which backend runs the recurrence where the parameters now are: `reference`, `torch`, `cpu` or `cuda`."""
+        like = next(self.parameters())
+        # As `_run` calls it: the bias of any σ but modReLU has been added to the inputs by then.
+        threshold = self.bias and self.nonlinearity == "modrelu"
+        return backend_used(self.backend, like, self.hidden_size, self.nonlinearity, bias=threshold)
 
     def check(self) -> None:
         """Raise what was flagged on the device during compiled, exported or captured runs; quiet when all is well."""

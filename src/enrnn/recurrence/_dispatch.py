@@ -1,18 +1,23 @@
-"""Which way of running the recurrence is taken, and ENRNN's order of work."""
+"""The recurrence as a function: arguments checked, the backend chosen."""
 
+import os
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from .._checks import InputError, InputTypeError, floating_tensor, one_of, tensor
-from .._precision import full_precision
+from .._precision import full_precision, state_dtype
 from ..nonlinearities import NONLINEARITIES
-from . import reference
-from ._op import fused_recurrence
+from . import _op, reference
+from ._engines import choose
 
-BACKENDS = ("auto", "reference")
-"""`reference`: plain torch under autograd, the specification. `auto`: the fastest there is for the tensors at hand."""
+BACKENDS = ("auto", "reference", "torch", "cpu", "cuda")
+"""`reference`: plain torch under autograd, the specification. `torch`: a loop with a hand-written reverse sweep, on any device.
+`cpu`: compiled loops (Numba). `cuda`: one kernel for a whole sequence. `auto`: the fastest there is for the tensors at hand."""
+
+OVERRIDE = os.environ.get("ENRNN_BACKEND") or None
+"""From the environment: the backend to take wherever `auto` is asked for."""
 
 
 def recurrence(
@@ -23,6 +28,7 @@ def recurrence(
     nonlinearity: str | Callable[[Tensor], Tensor] = "modrelu",
     *,
     lengths: Tensor | None = None,
+    final_only: bool = False,
     backend: str = "auto",
 ) -> Tensor:
     """Run `h_t = σ(x̂_t + W h_{t−1}, b)` over a sequence and return all states, [T, B, n].
@@ -30,17 +36,16 @@ def recurrence(
     Arguments:
         inputs: `x̂_t`, already projected, [T, B, n].
         weight: `W`, [n, n].
-        bias: `b`, [n]: modReLU's threshold, added to the argument of every other nonlinearity. Or None.
+        bias: `b`, [n]: modReLU's threshold, added to the argument of every other nonlinearity. Or None. A complex unit has one
+            threshold: with `paired_modrelu`, [n/2].
         initial: `h_0`, [B, n].
         nonlinearity: a name from `enrnn.nonlinearities`, or any callable (which the reference path runs).
         lengths: [B], integer: sequence `i` keeps its state from step `lengths[i]` on. None: all run to the end.
-        backend: "auto" or "reference".
+        final_only: return the last state alone, [B, n]. Where no gradient is asked for, the others take no memory.
+        backend: see `BACKENDS`.
     """
-    fused = _check(inputs, {"weight": weight}, bias, initial, nonlinearity, lengths, backend)
-    with full_precision(inputs):
-        if fused is None:
-            return reference.recurrence(inputs, weight, bias, initial, nonlinearity, lengths)
-        return fused_recurrence(inputs, weight, bias, initial, fused, lengths)
+    checked = _check(inputs, {"weight": weight}, bias, initial, nonlinearity, lengths, backend)
+    return _run(inputs, weight, None, None, bias, initial, nonlinearity, lengths, final_only, *checked)
 
 
 def long_short_recurrence(
@@ -53,44 +58,61 @@ def long_short_recurrence(
     nonlinearity: str | Callable[[Tensor], Tensor] = "modrelu",
     *,
     lengths: Tensor | None = None,
+    final_only: bool = False,
     backend: str = "auto",
 ) -> Tensor:
-    """Run equations (1) and (3) and return the states `[h_L, h_S]`, [T, B, q + s].
-
-    `h_S` never depends on `h_L`. So the short part runs over the whole sequence first, its contribution `W_C h_S` to the
-    long part is one product over all steps, and the long part runs last: sequential work falls from (q+s)² to q² + s².
-    """
+    """Run equations (1) and (3) and return the states `[h_L, h_S]`, [T, B, q + s]; arguments as for `recurrence`."""
     blocks = {"long": long, "coupling": coupling, "short": short}
-    fused = _check(inputs, blocks, bias, initial, nonlinearity, lengths, backend)
-    with full_precision(inputs):
-        if fused is None:
-            return reference.long_short_recurrence(inputs, long, coupling, short, bias, initial, nonlinearity, lengths)
-        return _long_after_short(inputs, long, coupling, short, bias, initial, fused, lengths)
+    checked = _check(inputs, blocks, bias, initial, nonlinearity, lengths, backend)
+    return _run(inputs, long, coupling, short, bias, initial, nonlinearity, lengths, final_only, *checked)
 
 
-def _long_after_short(
+def backend_used(backend: str, like: Tensor, n: int, nonlinearity: str | Callable[[Tensor], Tensor], *, bias: bool = True) -> str:
+    """The backend that runs a recurrence of n units on tensors such as `like`."""
+    fusable, backend = _fusable(nonlinearity, bias, backend)
+    return "reference" if fusable is None else choose(backend, like.device, state_dtype(like.dtype), n, fusable)
+
+
+def _run(
     inputs: Tensor,
     long: Tensor | None,
     coupling: Tensor | None,
     short: Tensor | None,
     bias: Tensor | None,
     initial: Tensor,
-    nonlinearity: str,
+    nonlinearity: str | Callable[[Tensor], Tensor],
     lengths: Tensor | None,
+    final_only: bool,
+    fusable: str | None,
+    backend: str,
 ) -> Tensor:
-    if long is None or short is None:
-        whole = reference.block_matrix(long, None, short)
-        return fused_recurrence(inputs, whole, bias, initial, nonlinearity, lengths)
-    sizes = [long.shape[-1], short.shape[-1]]
-    inputs_long, inputs_short = torch.split(inputs, sizes, dim=-1)
-    initial_long, initial_short = torch.split(initial, sizes, dim=-1)
-    bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
-    states_short = fused_recurrence(inputs_short, short, bias_short, initial_short, nonlinearity, lengths)
-    if coupling is not None:
-        previous = torch.cat([initial_short.unsqueeze(0), states_short])[:-1]  # this way round, no length is special to export
-        inputs_long = inputs_long + previous @ coupling.mT
-    states_long = fused_recurrence(inputs_long, long, bias_long, initial_long, nonlinearity, lengths)
-    return torch.cat([states_long, states_short], dim=-1)
+    with full_precision(inputs):
+        if fusable is None:
+            states = reference.long_short_recurrence(inputs, long, coupling, short, bias, initial, nonlinearity, lengths)
+            return states[-1] if final_only else states
+        blocks = (long, coupling, short)
+        parts = [part for part in (inputs, *blocks, bias, initial) if part is not None]
+        if final_only and not (torch.is_grad_enabled() and any(part.requires_grad for part in parts)):
+            final: Tensor = _op.final_state(inputs, *blocks, bias, initial, fusable, lengths, backend)
+            return final
+        fused: Tensor = _op.recurrence(inputs, *blocks, bias, initial, fusable, lengths, backend)
+        return fused[-1] if final_only else fused
+
+
+def _fusable(nonlinearity: str | Callable[[Tensor], Tensor], bias: bool, backend: str) -> tuple[str | None, str]:
+    """The nonlinearity's name if the fused operator is to run it, and the backend with the environment's word on it."""
+    one_of("backend", backend, BACKENDS)
+    if callable(nonlinearity):
+        if backend not in ("auto", "reference"):
+            names = ", ".join(NONLINEARITIES)
+            raise InputError(f"backend={backend!r} runs the nonlinearities {names}; a callable runs on 'reference'")
+        return None, backend
+    if backend == "auto" and OVERRIDE is not None:
+        backend = one_of("ENRNN_BACKEND", OVERRIDE, BACKENDS)
+    name = one_of("nonlinearity", nonlinearity, NONLINEARITIES)
+    if name in ("modrelu", "paired_modrelu") and not bias:
+        name = "identity"  # which it is, and with the identity's derivative at zero
+    return None if backend == "reference" else name, backend
 
 
 def _check(
@@ -101,8 +123,9 @@ def _check(
     nonlinearity: str | Callable[[Tensor], Tensor],
     lengths: Tensor | None,
     backend: str,
-) -> str | None:
-    """Reject what does not fit together; return the nonlinearity's name if the fused operator is to run it."""
+) -> tuple[str | None, str]:
+    """Reject what does not fit together; return the nonlinearity's name if the fused operator is to run it, and the backend."""
+    fusable = _fusable(nonlinearity, bias is not None, backend)
     floating_tensor("inputs", inputs)
     if inputs.dim() != 3 or inputs.shape[0] == 0:
         raise InputError(f"inputs must be [T, B, n] with T > 0, got shape {list(inputs.shape)}")
@@ -114,7 +137,14 @@ def _check(
         if q + s != n:
             raise InputError(f"the sizes of long and short must add up to inputs.size(-1) = {n}, got {q} + {s}")
         expected = {"long": [q, q], "coupling": [q, s], "short": [s, s]}
-    expected |= {"bias": [n], "initial": [batch, n]}
+    parts = NONLINEARITIES[nonlinearity].parts if isinstance(nonlinearity, str) else 1
+    if n % parts:
+        raise InputError(
+            f"nonlinearity={nonlinearity!r} needs an even number of units, a real and an imaginary part each, got {n}"
+        )
+    if parts > 1 and sum(block is not None for block in blocks.values()) > 1:
+        raise InputError(f"nonlinearity={nonlinearity!r} works on one recurrent matrix, not on a long and a short part")
+    expected |= {"bias": [n // parts], "initial": [batch, n]}
     for name, given in {**blocks, "bias": bias, "initial": initial}.items():
         if given is None:
             continue
@@ -132,10 +162,7 @@ def _check(
             raise InputError(f"lengths must have shape {[batch]}, got {list(lengths.shape)}")
         if lengths.device != inputs.device:
             raise InputError(f"lengths must be on the device of inputs, {inputs.device}, got {lengths.device}")
-    fusable = None if callable(nonlinearity) else one_of("nonlinearity", nonlinearity, NONLINEARITIES)
-    if fusable == "modrelu" and bias is None:
-        fusable = "identity"  # which it is, and with the identity's derivative at zero
-    return None if one_of("backend", backend, BACKENDS) == "reference" else fusable
+    return fusable
 
 
 def _size(name: str, block: Tensor) -> int:

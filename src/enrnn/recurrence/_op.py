@@ -1,7 +1,9 @@
 """The recurrence as one operator with a hand-written reverse sweep: one node under `torch.compile` and `torch.export`.
 
-Forward keeps only the states. Backward sweeps once in reverse for `dz_t`, after which the gradients of the weight, the
-bias and the inputs are one product, one sum and nothing at all.
+Forward keeps only the states. Backward sweeps once in reverse for `dz_t`, after which the gradients of the weights, the
+bias and the inputs are one product or two, one sum, and nothing at all.
+
+The recurrent matrix comes as the blocks of `[[W_L, W_C], [0, W_S]]`, any of them missing; a plain matrix is `W_L` alone.
 """
 
 from typing import Any
@@ -11,82 +13,226 @@ from torch import Tensor
 
 from .._precision import full_precision
 from ..nonlinearities import NONLINEARITIES
-
-
-def fused_recurrence(
-    inputs: Tensor, weight: Tensor, bias: Tensor | None, initial: Tensor, nonlinearity: str, lengths: Tensor | None
-) -> Tensor:
-    """The states [T, B, n] of `reference.recurrence`, for the named nonlinearities, differentiable once."""
-    states: Tensor = recurrence(inputs, weight, bias, initial, nonlinearity, lengths)
-    return states
+from ._cuda import Blocks
+from ._engines import Engine, engine_for
+from .reference import block_matrix
 
 
 @torch.library.custom_op("enrnn::recurrence", mutates_args=())
 def recurrence(
-    inputs: Tensor, weight: Tensor, bias: Tensor | None, initial: Tensor, nonlinearity: str, lengths: Tensor | None
+    inputs: Tensor,
+    long: Tensor | None,
+    coupling: Tensor | None,
+    short: Tensor | None,
+    bias: Tensor | None,
+    initial: Tensor,
+    nonlinearity: str,
+    lengths: Tensor | None,
+    backend: str,
 ) -> Tensor:
-    function = NONLINEARITIES[nonlinearity].function
-    transposed = weight.mT.contiguous()
     states = torch.empty_like(inputs, memory_format=torch.contiguous_format)
-    h = initial
-    with full_precision(inputs):
-        for t in range(inputs.shape[0]):
-            step = function(torch.addmm(inputs[t], h, transposed), bias)
-            states[t] = step if lengths is None else torch.where((t < lengths).unsqueeze(-1), step, h)
-            h = states[t]
+    _forward(inputs, long, coupling, short, bias, initial, nonlinearity, lengths, backend, states, torch.empty_like(initial))
     return states
 
 
 @recurrence.register_fake
-def _(inputs: Tensor, weight: Tensor, bias: Tensor | None, initial: Tensor, nonlinearity: str, lengths: Tensor | None) -> Tensor:
+def _(inputs: Tensor, *_: Any) -> Tensor:
     return inputs.new_empty(inputs.shape)
+
+
+@torch.library.custom_op("enrnn::final_state", mutates_args=())
+def final_state(
+    inputs: Tensor,
+    long: Tensor | None,
+    coupling: Tensor | None,
+    short: Tensor | None,
+    bias: Tensor | None,
+    initial: Tensor,
+    nonlinearity: str,
+    lengths: Tensor | None,
+    backend: str,
+) -> Tensor:
+    """The last of the states [B, n], without room for the others. It has no gradient."""
+    final = torch.empty_like(initial, memory_format=torch.contiguous_format)
+    _forward(inputs, long, coupling, short, bias, initial, nonlinearity, lengths, backend, None, final)
+    return final
+
+
+@final_state.register_fake
+def _(inputs: Tensor, *_: Any) -> Tensor:
+    return inputs.new_empty(inputs.shape[1:])
+
+
+def _forward(
+    inputs: Tensor,
+    long: Tensor | None,
+    coupling: Tensor | None,
+    short: Tensor | None,
+    bias: Tensor | None,
+    initial: Tensor,
+    nonlinearity: str,
+    lengths: Tensor | None,
+    backend: str,
+    states: Tensor | None,
+    final: Tensor,
+) -> None:
+    if inputs.numel() == 0:
+        final.copy_(initial)
+        return
+    with full_precision(inputs):
+        engine = engine_for(backend, inputs, nonlinearity, long, short)
+        if engine.whole or long is None or short is None:
+            engine.forward(inputs, _one_matrix(long, coupling, short), bias, initial, nonlinearity, lengths, states, final)
+        elif states is not None:
+            _short_then_long(engine, inputs, long, coupling, short, bias, initial, nonlinearity, lengths, states, final)
+        else:  # a stretch at a time: the coupling needs the short states of all its steps
+            lasting = initial
+            for start in range(0, inputs.shape[0], STRETCH):
+                stretch = inputs[start : start + STRETCH]
+                left = None if lengths is None else lengths - start
+                room = torch.empty_like(stretch, memory_format=torch.contiguous_format)
+                _short_then_long(engine, stretch, long, coupling, short, bias, lasting, nonlinearity, left, room, final)
+                lasting = final.clone()
+
+
+def _one_matrix(long: Tensor | None, coupling: Tensor | None, short: Tensor | None) -> Tensor | Blocks:
+    """For one sweep over everything: the only matrix there is, or the blocks of one."""
+    if long is None or short is None:
+        return block_matrix(long, None, short)
+    return long, coupling, short
+
+
+STRETCH = 64
+"""Steps whose states are held at once where only the last one is asked for."""
+
+
+def _short_then_long(
+    engine: Engine,
+    inputs: Tensor,
+    long: Tensor,
+    coupling: Tensor | None,
+    short: Tensor,
+    bias: Tensor | None,
+    initial: Tensor,
+    nonlinearity: str,
+    lengths: Tensor | None,
+    states: Tensor,
+    final: Tensor,
+) -> None:
+    """`h_S` never depends on `h_L`: the short part runs over the whole sequence, its contribution `W_C h_S` to the long part is
+    one product over all steps, and the long part runs last. Sequential work falls from (q+s)² to q² + s²."""
+    sizes = [long.shape[-1], short.shape[-1]]
+    inputs_long, inputs_short = torch.split(inputs, sizes, dim=-1)
+    initial_long, initial_short = torch.split(initial, sizes, dim=-1)
+    states_long, states_short = torch.split(states, sizes, dim=-1)
+    final_long, final_short = torch.split(final, sizes, dim=-1)
+    bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
+    engine.forward(inputs_short, short, bias_short, initial_short, nonlinearity, lengths, states_short, final_short)
+    if coupling is not None:
+        inputs_long = _plus_product(inputs_long, _previous(initial_short, states_short), coupling.mT)
+    engine.forward(inputs_long, long, bias_long, initial_long, nonlinearity, lengths, states_long, final_long)
 
 
 @torch.library.custom_op("enrnn::recurrence_backward", mutates_args=())
 def recurrence_backward(
-    grad_states: Tensor, states: Tensor, weight: Tensor, nonlinearity: str, lengths: Tensor | None
+    grad_states: Tensor,
+    states: Tensor,
+    long: Tensor | None,
+    coupling: Tensor | None,
+    short: Tensor | None,
+    bias: Tensor | None,
+    nonlinearity: str,
+    lengths: Tensor | None,
+    backend: str,
 ) -> tuple[Tensor, Tensor]:
     """The reverse sweep: `dz` [T, B, n], the gradient at the argument of σ, and the gradient of the initial state."""
-    slope = NONLINEARITIES[nonlinearity].slope
     grad_z = torch.empty_like(states)
-    carried = torch.zeros_like(states[0])  # dL/dh_t by way of later steps
+    grad_initial = torch.empty_like(states[0])
+    if states.numel() == 0:
+        return grad_z, grad_initial
     with full_precision(states):
-        for t in range(states.shape[0] - 1, -1, -1):
-            total = grad_states[t] + carried
-            torch.mul(total, slope(states[t]), out=grad_z[t])
-            if lengths is None:
-                carried = grad_z[t] @ weight
-            else:
-                running = (t < lengths).unsqueeze(-1)
-                grad_z[t].masked_fill_(~running, 0)
-                carried = torch.where(running, grad_z[t] @ weight, total)
-    return grad_z, carried
+        engine = engine_for(backend, states, nonlinearity, long, short)
+        if engine.whole or long is None or short is None:
+            whole = _one_matrix(long, coupling, short)
+            engine.backward(grad_states, states, whole, bias, nonlinearity, lengths, grad_z, grad_initial)
+            return grad_z, grad_initial
+        sizes = [long.shape[-1], short.shape[-1]]
+        grad_states_long, grad_states_short = torch.split(grad_states, sizes, dim=-1)
+        states_long, states_short = torch.split(states, sizes, dim=-1)
+        grad_z_long, grad_z_short = torch.split(grad_z, sizes, dim=-1)
+        grad_initial_long, grad_initial_short = torch.split(grad_initial, sizes, dim=-1)
+        bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
+        engine.backward(grad_states_long, states_long, long, bias_long, nonlinearity, lengths, grad_z_long, grad_initial_long)
+        if coupling is not None:  # dL/dh_S at step t gains W_Cᵀ dz_L of step t + 1
+            later = [grad_z_long[1:], grad_z_long.new_zeros(1, *grad_z_long.shape[1:])]
+            grad_states_short = _plus_product(grad_states_short, later, coupling)
+        engine.backward(
+            grad_states_short, states_short, short, bias_short, nonlinearity, lengths, grad_z_short, grad_initial_short
+        )
+        if coupling is not None:
+            grad_initial_short += grad_z_long[0] @ coupling
+    return grad_z, grad_initial
 
 
 @recurrence_backward.register_fake
-def _(grad_states: Tensor, states: Tensor, weight: Tensor, nonlinearity: str, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+def _(grad_states: Tensor, states: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     return states.new_empty(states.shape), states.new_empty(states.shape[1:])
 
 
+def _previous(initial: Tensor, states: Tensor) -> list[Tensor]:
+    """`h_{t−1}` for every step, as pieces that lie next to each other in time: no copy of the states is made."""
+    return [initial.unsqueeze(0), states[:-1]]
+
+
+def _plus_product(added: Tensor, pieces: list[Tensor], matrix: Tensor) -> Tensor:
+    """`added + concatenated(pieces) @ matrix`, along time."""
+    out = torch.empty(added.shape, dtype=added.dtype, device=added.device)
+    start = 0
+    for piece in pieces:
+        rows = slice(start, start + piece.shape[0])
+        if piece.shape[0]:
+            torch.addmm(_flat(added[rows]), _flat(piece), matrix, out=_flat(out[rows]))
+        start = rows.stop
+    return out
+
+
+def _flat(sequence: Tensor) -> Tensor:
+    """[T, B, k] as [T·B, k]: a view wherever the rows are evenly spaced, as those of a column slice are."""
+    return sequence.flatten(0, 1)
+
+
+def _gram(grad_z: Tensor, initial: Tensor, states: Tensor) -> Tensor:
+    """`Σ_t dz_t h_{t−1}ᵀ`."""
+    gram = _flat(grad_z[1:]).mT @ _flat(states[:-1])
+    return torch.addmm(gram, grad_z[0].mT, initial)
+
+
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    _, weight, bias, initial, ctx.nonlinearity, lengths = inputs
-    ctx.has_bias = bias is not None
-    ctx.save_for_backward(output, weight, initial, lengths)
+    _, long, coupling, short, bias, initial, ctx.nonlinearity, lengths, ctx.backend = inputs
+    ctx.save_for_backward(output, long, coupling, short, bias, initial, lengths)
 
 
 def _backward(ctx: Any, grad_states: Tensor) -> tuple[Tensor | None, ...]:
-    states, weight, initial, lengths = ctx.saved_tensors
-    grad_z, grad_initial = recurrence_backward(grad_states, states, weight, ctx.nonlinearity, lengths)
-    _, needs_weight, needs_bias, *_ = ctx.needs_input_grad
-    grad_weight = grad_bias = None
+    states, long, coupling, short, bias, initial, lengths = ctx.saved_tensors
+    grad_z, grad_initial = recurrence_backward(
+        grad_states, states, long, coupling, short, bias, ctx.nonlinearity, lengths, ctx.backend
+    )
+    _, needs_long, needs_coupling, needs_short, needs_bias, *_ = ctx.needs_input_grad
+    grad_long = grad_coupling = grad_short = grad_bias = None
+    q = 0 if long is None else long.shape[-1]
     with full_precision(states):
-        if needs_weight:  # Σ_t dz_t h_{t−1}ᵀ
-            previous = torch.cat([initial.unsqueeze(0), states])[:-1]
-            grad_weight = grad_z.flatten(0, 1).mT @ previous.flatten(0, 1)
-        if ctx.has_bias and needs_bias:
-            bias_slope = NONLINEARITIES[ctx.nonlinearity].bias_slope
-            grad_bias = (grad_z if bias_slope is None else grad_z * bias_slope(states)).sum((0, 1))
-    return grad_z, grad_weight, grad_bias, grad_initial, None, None
+        if needs_long and needs_coupling:  # the rows of the long part, at once
+            rows = _gram(grad_z[..., :q], initial, states)
+            grad_long, grad_coupling = rows[:, :q], rows[:, q:]
+        elif needs_long:
+            grad_long = _gram(grad_z[..., :q], initial[..., :q], states[..., :q])
+        elif needs_coupling:
+            grad_coupling = _gram(grad_z[..., :q], initial[..., q:], states[..., q:])
+        if needs_short:
+            grad_short = _gram(grad_z[..., q:], initial[..., q:], states[..., q:])
+        if needs_bias:
+            grad_bias = NONLINEARITIES[ctx.nonlinearity].bias_gradient(states, grad_z).sum((0, 1))
+    return grad_z, grad_long, grad_coupling, grad_short, grad_bias, grad_initial, None, None, None
 
 
 def _no_second_derivative(ctx: Any, *_: Tensor) -> tuple[None, ...]:

@@ -225,7 +225,8 @@ struct Vector {
 
 // out: radius, condition, λ, certified, squarings, then u and v (v* is the left vector), complex numbers as pairs. All zeros and an
 // infinite condition if it is not certified.
-extern "C" __global__ void __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, int m, double* __restrict__ out) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long long size, double* __restrict__ out) {
+    const int m = (int)size;
     extern __shared__ double shared[];
     double* P = shared;
     double* Q = P + SIZE * STRIDE;

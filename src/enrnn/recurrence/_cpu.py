@@ -1,0 +1,172 @@
+"""The `cpu` engine: the whole sequence in one compiled call for each slice of the batch. Needs Numba, the extra `enrnn[cpu]`.
+
+Sequences do not see each other, so a thread takes a slice of the batch through all steps, and threads never wait for each
+other on the way. A matrix library is asked for `B × n` by `n × n` at every step anew, packs `W` and wakes its threads each time;
+here `W` is packed once. Numba's own threads are not used: they would be a second OpenMP beside torch's, or not safe to call
+from several Python threads.
+"""
+
+import functools
+import itertools
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import torch
+from torch import Tensor
+
+WORK_OF_A_THREAD = 1_000_000  # multiply-adds, some 15 µs: for less it is not worth waking one
+
+
+@functools.cache
+def unavailable() -> str | None:
+    """Why the engine cannot run here, or None."""
+    try:
+        import numba
+    except ModuleNotFoundError:
+        return "numba is not installed (pip install enrnn[cpu])"
+    except ImportError as error:  # such as a NumPy that it does not know
+        return f"numba cannot be imported ({error})"
+    return "numba is told not to compile (NUMBA_DISABLE_JIT is set)" if numba.config.DISABLE_JIT else None
+
+
+def forward(
+    inputs: Tensor,  # [T, B, n]
+    weight: Tensor,  # [n, n]
+    bias: Tensor | None,  # [n], [n/2] for paired_modrelu
+    initial: Tensor,  # [B, n]
+    nonlinearity: str,
+    lengths: Tensor | None,  # [B]
+    states: Tensor | None,  # [T, B, n], written
+    final: Tensor,  # [B, n], written
+    long_size: int = 0,
+) -> None:
+    """`h_t = σ(x̂_t + W h_{t−1}, b)`; a sequence past its length keeps its last state.
+
+    `final` is the state after the last step; `states` is None where it is all that is wanted. With `long_size = q` the weight
+    is `[[W_L, W_C], [0, W_S]]`, `W_L` being q×q, and its zero block is neither read nor multiplied by.
+    """
+    from ._cpu_kernels import FORWARD, forward_sweep
+
+    steps, batch, n = inputs.shape
+    kind, rest = FORWARD[_effective(nonlinearity, bias)]
+    written = inputs.new_empty(2, batch, n) if states is None else states
+    assert written.stride(-1) == 1 or n == 1
+    x, h, b = _readable(inputs), _readable(initial), _vector(bias, inputs)
+    groups = [[0, long_size, 0, n], [long_size, n - long_size, long_size, n - long_size]] if long_size else [[0, n, 0, n]]
+    packed, shape = pack(weight.mT, groups), torch.tensor(groups)
+
+    def sweep(order: Any, ends: Any, begin: int, end: int) -> None:
+        forward_sweep(
+            packed.numpy(), shape.numpy(), order, ends, begin, end, n, steps, len(written), _steps(x), _rows(h), b.numpy(),
+            _steps(written), kind, rest,
+        )  # fmt: skip
+
+    _in_slices(sweep, steps, batch, n, lengths)
+    final.copy_(written[(steps - 1) % len(written)])
+
+
+def backward(
+    grad_states: Tensor,  # [T, B, n]
+    states: Tensor,  # [T, B, n]
+    weight: Tensor,  # [n, n]
+    bias: Tensor | None,  # [n], [n/2] for paired_modrelu
+    nonlinearity: str,
+    lengths: Tensor | None,  # [B]
+    grad_z: Tensor,  # [T, B, n], written
+    grad_initial: Tensor,  # [B, n], written
+    long_size: int = 0,
+) -> None:
+    """The reverse sweep: `dz_t`, the gradient at the argument of σ, and the gradient of the initial state."""
+    from ._cpu_kernels import BACKWARD, backward_sweep
+
+    steps, batch, n = states.shape
+    kind, rest = BACKWARD[_effective(nonlinearity, bias)]
+    zeros = states.new_zeros(n)
+    assert n == 1 or grad_z.stride(-1) == grad_initial.stride(-1) == 1
+    g, h, b = _readable(grad_states), _readable(states), _vector(bias, states)
+    groups = [[0, long_size, 0, long_size], [long_size, n - long_size, 0, n]] if long_size else [[0, n, 0, n]]
+    packed, shape = pack(weight, groups), torch.tensor(groups)
+    grad_initial.zero_()
+
+    def sweep(order: Any, ends: Any, begin: int, end: int) -> None:
+        backward_sweep(
+            packed.numpy(), shape.numpy(), order, ends, begin, end, n, steps, _steps(g), _steps(h), b.numpy(),
+            (zeros.data_ptr(), 0), _steps(grad_z), _rows(grad_initial), kind, rest,
+        )  # fmt: skip
+
+    _in_slices(sweep, steps, batch, n, lengths)
+
+
+def pack(right: Tensor, groups: list[list[int]]) -> Tensor:
+    """The matrix as tiles read it: panels of a few vectors of columns, each with its rows one after the other.
+
+    A group is `[first column, columns, first row, rows]`, a block of the matrix that is not zero; its last vector is filled
+    up with zeros.
+    """
+    from ._cpu_kernels import MOST_VECTORS, VECTOR_BYTES
+
+    lanes = VECTOR_BYTES // right.element_size()
+    packed = []
+    for first_column, columns, first_row, rows in groups:
+        block = right[first_row : first_row + rows, first_column : first_column + columns]
+        vectors = -(-columns // lanes)
+        panels = -(-vectors // MOST_VECTORS)
+        for begin, end in itertools.pairwise(lanes * (panel * vectors // panels) for panel in range(panels + 1)):
+            panel = right.new_zeros(rows, end - begin)
+            panel[:, : columns - begin] = block[:, begin:end]
+            packed.append(panel.flatten())
+    return torch.cat(packed)
+
+
+def _effective(nonlinearity: str, bias: Tensor | None) -> str:
+    return "identity" if bias is None and nonlinearity in ("modrelu", "paired_modrelu") else nonlinearity
+
+
+def _readable(tensor: Tensor) -> Tensor:
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def _vector(bias: Tensor | None, like: Tensor) -> Tensor:
+    return like.new_zeros(like.shape[-1]) if bias is None else bias.contiguous()
+
+
+def _steps(tensor: Tensor) -> tuple[int, int, int]:
+    """Where a [T, B, n] tensor is: its address, and from step to step and from row to row, in bytes."""
+    return tensor.data_ptr(), tensor.stride(0) * tensor.element_size(), tensor.stride(1) * tensor.element_size()
+
+
+def _rows(tensor: Tensor) -> tuple[int, int]:
+    """Where a [B, n] tensor is."""
+    return tensor.data_ptr(), tensor.stride(0) * tensor.element_size()
+
+
+def _in_slices(sweep: Callable[[Any, Any, int, int], None], steps: int, batch: int, n: int, lengths: Tensor | None) -> None:
+    """Call `sweep(order, ends, begin, end)` for slices `order[begin:end]` of the batch, each with a thread of its own.
+
+    Within a slice long sequences come first, so that those still running at a step are neighbours in `order`.
+    """
+    count = max(1, min(torch.get_num_threads(), batch, steps * batch * n * n // WORK_OF_A_THREAD))
+    if lengths is None:
+        order, ends = torch.arange(batch), torch.full((batch,), steps)
+        bounds = [i * batch // count for i in range(count + 1)]
+    else:
+        ends, order = lengths.long().clamp(0, steps).sort(descending=True, stable=True)
+        dealt = [torch.arange(i, batch, count) for i in range(count)]  # to every slice its share of the long ones
+        order, ends = order[torch.cat(dealt)], ends[torch.cat(dealt)]
+        bounds = list(itertools.accumulate(map(len, dealt), initial=0))
+    mine, *others = itertools.pairwise(bounds)
+    running = [_pool().submit(sweep, order.numpy(), ends.numpy(), *bounds) for bounds in others]
+    sweep(order.numpy(), ends.numpy(), *mine)
+    for other in running:
+        other.result()
+
+
+@functools.cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="enrnn")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has the pool, but not its threads

@@ -1,0 +1,406 @@
+"""The two sweeps over a slice of the batch, compiled by Numba. Imported only where the `cpu` engine runs.
+
+Forward and backward are the same work. A step is `out = f(init + left · right, side)`, with
+
+| sweep    | out    | init             | left       | right | side  | f              |
+|----------|--------|------------------|------------|-------|-------|----------------|
+| forward  | `h_t`  | `x̂_t`            | `h_{t−1}`  | `Wᵀ`  | `b`   | `σ`            |
+| backward | `dz_t` | `∂L/∂h_t` direct | `dz_{t+1}` | `W`   | `h_t` | multiply by σ' |
+
+and is made of *tiles*: a few rows by a few vectors of columns, whose sums stay in registers from init to f. LLVM does not
+find this form by itself (it makes vectors of innermost loops), so the tile is written in its language, with vector types.
+
+Every entry of `left · right` is one sum in one order, k = 0 … n−1, by fused multiply-add where the machine has it. So a
+sequence's result depends neither on the other sequences of the batch nor on the number of threads, to the last bit.
+
+Addresses are integers and travel as tuples, with strides in bytes: `(address, row stride)` or `(address, step stride, row
+stride)`. Within a row elements are neighbours. Memory is the caller's, who keeps it alive.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import llvmlite.binding
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+Rows: TypeAlias = tuple[int, int]
+Steps: TypeAlias = tuple[int, int, int]
+
+
+def _features() -> str:
+    """The instruction sets that Numba compiles for."""
+    if numba.config.CPU_FEATURES is not None:
+        return str(numba.config.CPU_FEATURES)
+    if numba.config.CPU_NAME is not None:
+        return ""
+    return ",".join(f"+{name}" for name, there in llvmlite.binding.get_host_cpu_features().items() if there)
+
+
+_AVX512, _AVX, _NEON = (f"+{name}" in _features() for name in ("avx512f", "avx", "neon"))
+VECTOR_BYTES = 64 if _AVX512 else 32 if _AVX else 16
+# A tile of v vectors has up to TILE_ROWS[v] rows: its sums, v vectors of `right` and an entry of `left` fit 32 or 16 registers.
+TILE_ROWS = (0, 8, 8, 8, 6) if _AVX512 or _NEON else (0, 6, 5, 4)
+MOST_VECTORS = len(TILE_ROWS) - 1
+
+# What a tile does with its sum and the side.
+STORE, ADD, RELU, MODRELU, TIMES_POSITIVE, TIMES_NONZERO, TIMES_TANH_SLOPE = range(7)
+# What is left to do on whole rows when all tiles of a step are done.
+NOTHING, TANH, PAIRED_MODRELU = range(3)
+
+FORWARD = {
+    "identity": (ADD, NOTHING),
+    "relu": (RELU, NOTHING),
+    "modrelu": (MODRELU, NOTHING),
+    "tanh": (ADD, TANH),
+    "paired_modrelu": (STORE, PAIRED_MODRELU),
+}
+BACKWARD = {
+    "identity": (STORE, NOTHING),
+    "relu": (TIMES_POSITIVE, NOTHING),
+    "modrelu": (TIMES_NONZERO, NOTHING),
+    "tanh": (TIMES_TANH_SLOPE, NOTHING),
+    "paired_modrelu": (STORE, PAIRED_MODRELU),
+}
+
+TINY = 1.1754943508222875e-38  # float32's least normal number
+
+
+def _epilogues(b: Any, vector: Any, elementwise: Callable[..., Any]) -> dict[int, Callable[[Any, Any], Any]]:
+    """What to emit for each kind, given sum and side. NaN goes through all of them."""
+    zero, one = ir.Constant(vector, None), ir.Constant(vector, [1.0] * vector.count)
+
+    def relu(z: Any, x: Any) -> Any:
+        z = b.fadd(z, x)
+        return b.select(b.fcmp_ordered("<=", z, zero), zero, z)
+
+    def modrelu(z: Any, x: Any) -> Any:
+        modulus = b.fadd(elementwise("fabs", z), x)
+        at_zero = b.fmul(modulus, zero)  # 0, unless the bias is NaN or infinite
+        moved = b.select(b.fcmp_ordered("==", z, zero), at_zero, elementwise("copysign", modulus, z))
+        return b.select(b.fcmp_ordered("<=", modulus, zero), zero, moved)
+
+    return {
+        STORE: lambda z, _: z,
+        ADD: b.fadd,
+        RELU: relu,
+        MODRELU: modrelu,
+        TIMES_POSITIVE: lambda g, h: b.fmul(g, b.select(b.fcmp_ordered(">", h, zero), one, zero)),
+        TIMES_NONZERO: lambda g, h: b.fmul(g, b.select(b.fcmp_unordered("!=", h, zero), one, zero)),
+        TIMES_TANH_SLOPE: lambda g, h: b.fmul(g, b.fsub(one, b.fmul(h, h))),
+    }
+
+
+def _emit_tile(function: Any, element: Any, size: int, rows: int, vectors: int, kinds: tuple[int, ...]) -> None:
+    """The body of the tile of `rows` rows by `vectors` vectors, of which the last has `filled` lanes and is masked."""
+    order, out, out_row, init, init_row, left, left_row, depth, right, side, side_row, kind, filled, *ahead = function.args
+    lanes = VECTOR_BYTES // size
+    i1, i32, i64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
+    vector, mask_type = ir.VectorType(element, lanes), ir.VectorType(i1, lanes)
+    pointer = vector.as_pointer()
+    suffix = f"v{lanes}f{8 * size}"
+    b = ir.IRBuilder(function.append_basic_block("entry"))
+
+    def declare(name: str, result: Any, *arguments: Any) -> Any:
+        return cgutils.get_or_insert_function(function.module, ir.FunctionType(result, arguments), f"llvm.{name}")
+
+    def elementwise(name: str, *values: Any) -> Any:
+        return b.call(declare(f"{name}.{suffix}", vector, *([vector] * len(values))), values)
+
+    def splat(scalar: Any) -> Any:
+        undefined = ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined)
+        return b.shuffle_vector(
+            b.insert_element(undefined, scalar, i32(0)), undefined, ir.Constant(ir.VectorType(i32, lanes), None)
+        )
+
+    masked_load = declare(f"masked.load.{suffix}.p0", vector, pointer, i32, mask_type, vector)
+    masked_store = declare(f"masked.store.{suffix}.p0", ir.VoidType(), vector, pointer, i32, mask_type)
+    mask = b.icmp_signed("<", ir.Constant(ir.VectorType(i64, lanes), list(range(lanes))), splat(filled))
+
+    def place(address: Any, v: int) -> Any:
+        return b.inttoptr(b.add(address, i64(v * VECTOR_BYTES)), pointer)
+
+    def load(address: Any, v: int) -> Any:
+        if v < vectors - 1:
+            return b.load(place(address, v), align=size)
+        return b.call(masked_load, [place(address, v), i32(size), mask, ir.Constant(vector, None)])
+
+    def store(value: Any, address: Any, v: int) -> None:
+        if v < vectors - 1:
+            b.store(value, place(address, v), align=size)
+        else:
+            b.call(masked_store, [value, place(address, v), i32(size), mask])
+
+    index = [b.load(b.inttoptr(b.add(order, i64(8 * r)), i64.as_pointer())) for r in range(rows)]
+    outs, inits, lefts, sides = (
+        [b.add(address, b.mul(i, stride)) for i in index]
+        for address, stride in ((out, out_row), (init, init_row), (left, left_row), (side, side_row))
+    )
+    start = [load(row, v) for row in inits for v in range(vectors)]
+    # The next step needs these, and the machine does not foresee it: rows of a slice need not be neighbours in memory.
+    prefetch = declare("prefetch.p0", ir.VoidType(), pointer, i32, i32, i32)
+    for places, distance in zip((inits, sides), ahead, strict=True):
+        for row in places:
+            for v in range(vectors):
+                b.call(prefetch, [place(b.add(row, distance), v), i32(0), i32(3), i32(1)])
+
+    before, loop, done = b.block, function.append_basic_block("loop"), function.append_basic_block("done")
+    b.cbranch(b.icmp_signed(">", depth, i64(0)), loop, done)
+
+    b.position_at_end(loop)
+    k = b.phi(i64)
+    sums = [b.phi(vector) for _ in start]
+    w = b.add(right, b.mul(k, i64(vectors * VECTOR_BYTES)))
+    columns = [b.load(place(w, v), align=size) for v in range(vectors)]
+    grown = []
+    for r in range(rows):
+        entry = splat(b.load(b.inttoptr(b.add(lefts[r], b.mul(k, i64(size))), element.as_pointer())))
+        grown += [elementwise("fmuladd", entry, columns[v], sums[r * vectors + v]) for v in range(vectors)]
+    following = b.add(k, i64(1))
+    b.cbranch(b.icmp_signed("<", following, depth), loop, done)
+
+    b.position_at_end(done)
+    totals = [b.phi(vector) for _ in start]
+    for phi, first, later in zip([k, *sums, *totals], [i64(0), *start, *start], [following, *grown, *grown], strict=True):
+        phi.add_incoming(first, before)
+        phi.add_incoming(later, loop)
+
+    impossible, end = function.append_basic_block("impossible"), function.append_basic_block("end")
+    switch = b.switch(kind, impossible)
+    for code in kinds:
+        case = function.append_basic_block(f"kind{code}")
+        switch.add_case(i64(code), case)
+        b.position_at_end(case)
+        finish = _epilogues(b, vector, elementwise)[code]
+        for r in range(rows):
+            for v in range(vectors):
+                store(finish(totals[r * vectors + v], None if code == STORE else load(sides[r], v)), outs[r], v)
+        b.branch(end)
+    b.position_at_end(impossible)
+    b.unreachable()
+    b.position_at_end(end)
+    b.ret_void()
+
+
+def _call_tile(name: str, kinds: tuple[int, ...], context: Any, builder: Any, dtype: Any, arguments: list[Any]) -> Any:
+    """Emit all tiles, unless they are there, and a call of the one whose rows and vectors are the first two arguments."""
+    rows, vectors, *others = arguments
+    i64 = ir.IntType(64)
+    type_ = ir.FunctionType(ir.VoidType(), [i64] * len(others))
+    impossible, end = builder.append_basic_block("impossible"), builder.append_basic_block("end")
+    switch = builder.switch(builder.add(builder.mul(rows, i64(MOST_VECTORS + 1)), vectors), impossible)
+    for v in range(1, MOST_VECTORS + 1):
+        for r in range(1, TILE_ROWS[v] + 1):
+            function = cgutils.get_or_insert_function(builder.module, type_, f"enrnn_{name}_{dtype}_{r}x{v}")
+            if function.is_declaration:
+                function.linkage = "internal"
+                function.attributes.add("noinline")
+                _emit_tile(function, context.get_value_type(dtype), dtype.bitwidth // 8, r, v, kinds)
+            case = builder.append_basic_block(f"{r}x{v}")
+            switch.add_case(i64(r * (MOST_VECTORS + 1) + v), case)
+            with builder.goto_block(case):
+                builder.call(function, others)
+                builder.branch(end)
+    with builder.goto_block(impossible):
+        builder.unreachable()
+    builder.position_at_end(end)
+    return context.get_dummy_value()
+
+
+def _tile(name: str, kinds: tuple[int, ...]) -> Any:
+    """The tiles as a Numba function; `like` says of what type the elements are, all other arguments are integers."""
+
+    @intrinsic
+    def tile(
+        _: Any, like: Any, rows: Any, vectors: Any, order: Any, out: Any, out_row: Any, init: Any, init_row: Any, left: Any,
+        left_row: Any, depth: Any, right: Any, side: Any, side_row: Any, kind: Any, filled: Any, init_ahead: Any, side_ahead: Any,
+    ) -> Any:  # fmt: skip
+        def codegen(context: Any, builder: Any, signature: Any, arguments: list[Any]) -> Any:
+            return _call_tile(name, kinds, context, builder, like.dtype, arguments[1:])
+
+        return types.void(like, *([types.int64] * 17)), codegen
+
+    return tile
+
+
+@intrinsic
+def _pointer(_: Any, like: Any, address: Any) -> Any:
+    """The address as a pointer to elements of the type of `like`'s."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: list[Any]) -> Any:
+        return builder.inttoptr(arguments[1], context.get_value_type(signature.return_type))
+
+    return types.CPointer(like.dtype)(like, types.int64), codegen
+
+
+def _compiled(function: Callable[..., Any]) -> Any:
+    """Compiled at first use, free of the interpreter's lock, and kept on disk where there is a place for it."""
+    try:
+        return numba.njit(nogil=True, error_model="numpy", cache=True)(function)
+    except RuntimeError:  # neither the package's folder nor the user's cache can be written
+        return numba.njit(nogil=True, error_model="numpy")(function)
+
+
+# Not a call of its own in the machine code, where all tiles would be compiled once more for the caller.
+_inlined = numba.njit(inline="always", error_model="numpy")
+
+
+def _stripe(tile: Any) -> Any:
+    """A step for the rows `order[begin:end]`, panel of columns by panel of columns, so that all rows find a panel in cache.
+
+    A row of `groups` is `(first column, columns, first k, ks)`: for these columns, these rows of `right` are not zero.
+    """
+
+    @_inlined
+    def stripe(
+        packed: Any, groups: Any, order: Any, begin: int, end: int, out: Rows, init: Rows, left: Rows, product: bool, side: Rows,
+        kind: int, init_ahead: int, side_ahead: int,
+    ) -> None:  # fmt: skip
+        size = packed.itemsize
+        lanes = VECTOR_BYTES // size
+        right = packed.ctypes.data
+        for group in range(len(groups)):
+            start, columns, first_k, depth = groups[group]
+            total = (columns + lanes - 1) // lanes
+            panels = (total + MOST_VECTORS - 1) // MOST_VECTORS
+            for panel in range(panels):
+                first, last = panel * total // panels, (panel + 1) * total // panels
+                column = start * size + first * VECTOR_BYTES
+                most = TILE_ROWS[last - first]
+                blocks = (end - begin + most - 1) // most
+                row = begin
+                for block in range(blocks):
+                    rows = (end - row) // (blocks - block)
+                    tile(
+                        packed, rows, last - first, order.ctypes.data + 8 * row, out[0] + column, out[1], init[0] + column,
+                        init[1], left[0] + first_k * size, left[1], depth if product else 0, right, side[0] + column, side[1],
+                        kind, min(lanes, columns - (last - 1) * lanes), init_ahead, side_ahead,
+                    )  # fmt: skip
+                    row += rows
+                right += depth * (last - first) * VECTOR_BYTES
+
+    return stripe
+
+
+_forward_stripe = _stripe(_tile("forward", (STORE, ADD, RELU, MODRELU)))
+_backward_stripe = _stripe(_tile("backward", (STORE, ADD, TIMES_POSITIVE, TIMES_NONZERO, TIMES_TANH_SLOPE)))
+
+
+@_inlined
+def _tanh(row: Any) -> None:
+    """Lambert's continued fraction `y/(1 + y²/(3 + y²/(5 + …)))` at `y = x/16`, cut where float64 does not see it for `|x| ≤ 20`;
+    then `tanh 2y = 2pq/(p² + q²)` for `tanh y = p/q`, four times. This becomes vectors, a call of libm does not."""
+    for j in range(row.size):
+        y: Any = np.float64(row[j]) / 16
+        y = 1.25 if y > 1.25 else -1.25 if y < -1.25 else y
+        p, q, p_before, q_before = y, 1.0, 0.0, 1.0
+        for k in range(3, 21, 2):
+            p, p_before = k * p + y * y * p_before, p
+            q, q_before = k * q + y * y * q_before, q
+        for _ in range(4):
+            p, q = 2 * p * q, p * p + q * q
+        row[j] = p / q
+
+
+@_inlined
+def _paired_modrelu(row: Any, bias: Any) -> None:
+    """`z ← z/|z|·max(|z| + b, 0)`, zero at zero, with `z_j = row_j + i·row_{j+n/2}`."""
+    half = bias.size
+    for j in range(half):
+        x, y = np.float64(row[j]), np.float64(row[half + j])
+        modulus = math.sqrt(x * x + y * y)
+        moved = modulus + bias[j]
+        scale = 0.0 if modulus == 0 or moved <= 0 else moved / modulus
+        row[j], row[half + j] = x * scale, y * scale
+
+
+@_inlined
+def _paired_modrelu_back(row: Any, state: Any, bias: Any) -> None:
+    """`g ← s·g + (1 − s)·u (u·g)` with `u = h/|h|`, `s = |h|/|z|` and `|z| = |h| − b`: all of g along h, a part of it across."""
+    half = bias.size
+    for j in range(half):
+        x, y = np.float64(row[j]), np.float64(row[half + j])
+        a, b = np.float64(state[j]), np.float64(state[half + j])
+        modulus = math.sqrt(a * a + b * b)
+        before = modulus - bias[j]
+        across = modulus / (TINY if before < TINY else before)
+        along = (1 - across) * (a / modulus * x + b / modulus * y) / modulus
+        row[j] = 0.0 if modulus == 0 else across * x + along * a
+        row[half + j] = 0.0 if modulus == 0 else across * y + along * b
+
+
+@_compiled
+def forward_sweep(
+    packed: Any, groups: Any, order: Any, ends: Any, begin: int, end: int, n: int, steps: int, kept: int, inputs: Steps,
+    initial: Rows, bias: Any, states: Steps, kind: int, rest: int,
+) -> None:  # fmt: skip
+    """`h_t = σ(x̂_t + W h_{t−1}, b)` for the sequences `order[begin:end]`; `h_t = h_{t−1}` from step `ends[i]` on.
+
+    `packed` is `Wᵀ` as `_cpu.pack` leaves it for `groups`; `ends` falls from `begin` to `end`; `states` has room for the last
+    `kept` steps.
+    """
+    left = initial
+    running = end
+    for t in range(steps):
+        while running > begin and ends[running - 1] <= t:
+            running -= 1
+        out = (states[0] + t % kept * states[1], states[2])
+        for part in range(2):
+            if part == 0:
+                first, last, init, product, what = begin, running, (inputs[0] + t * inputs[1], inputs[2]), True, kind
+            else:
+                first, last, init, product, what = running, end, left, False, STORE
+            side = (bias.ctypes.data, 0)
+            _forward_stripe(packed, groups, order, first, last, out, init, left, product, side, what, inputs[1], 0)
+        if rest != NOTHING:
+            for i in range(begin, running):
+                row = numba.carray(_pointer(packed, out[0] + order[i] * out[1]), n)
+                if rest == TANH:
+                    _tanh(row)
+                else:
+                    _paired_modrelu(row, bias)
+        left = out
+
+
+@_compiled
+def backward_sweep(
+    packed: Any, groups: Any, order: Any, ends: Any, begin: int, end: int, n: int, steps: int, grad_states: Steps,
+    states: Steps, bias: Any, zeros: Rows, grad_z: Steps, grad_initial: Rows, kind: int, rest: int,
+) -> None:  # fmt: skip
+    """`dz_t = σ'·(∂L/∂h_t + Wᵀ dz_{t+1})` for the sequences `order[begin:end]`; from step `ends[i]` on `dz_t = 0`, and what
+    reaches `h_t` is added up.
+
+    `packed` is `W` as `_cpu.pack` leaves it for `groups`; `grad_initial` comes in as zero, and holds that sum in the meantime.
+    """
+    running = begin
+    for t in range(steps - 1, -1, -1):
+        before = running
+        while running < end and ends[running] > t:
+            running += 1
+        here = (grad_states[0] + t * grad_states[1], grad_states[2])
+        state = (states[0] + t * states[1], states[2])
+        dz = (grad_z[0] + t * grad_z[1], grad_z[2])
+        left = (dz[0] + grad_z[1], dz[1])
+        for part in range(4 if before < end else 1):
+            if part == 0:  # step t + 1 was theirs too
+                first, last, out, init, product, side, what = begin, before, dz, here, True, state, kind
+            elif part == 1:  # it was not
+                first, last, out, init, product, side, what = before, end, grad_initial, here, False, grad_initial, ADD
+            elif part == 2:  # their last step
+                first, last, out, init, product, side, what = before, running, dz, grad_initial, False, state, kind
+            else:
+                first, last, out, init, product, side, what = running, end, dz, zeros, False, zeros, STORE
+            ahead = -grad_states[1], -states[1]
+            _backward_stripe(packed, groups, order, first, last, out, init, left, product, side, what, ahead[0], ahead[1])
+        if rest == PAIRED_MODRELU:
+            for i in range(begin, running):
+                row = numba.carray(_pointer(packed, dz[0] + order[i] * dz[1]), n)
+                h = numba.carray(_pointer(packed, state[0] + order[i] * state[1]), n)
+                _paired_modrelu_back(row, h, bias)
+    left = (grad_z[0], grad_z[2])
+    _backward_stripe(packed, groups, order, begin, running, grad_initial, zeros, left, True, zeros, STORE, 0, 0)

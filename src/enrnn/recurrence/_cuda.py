@@ -1,0 +1,184 @@
+"""The sweeps as one CUDA kernel each, `recurrence.cu`, compiled at run time."""
+
+import functools
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from .. import _nvrtc
+from .._nvrtc import Kernel
+from .._precision import capturing
+from ..nonlinearities import NONLINEARITIES
+from ._shapes import Limits, Shape, one_block, shape_for
+
+SOURCE = Path(__file__).with_name("recurrence.cu")
+SIGMA = {"modrelu": 0, "relu": 1, "tanh": 2, "identity": 3, "paired_modrelu": 4}
+TESTED = {(9, 0)}
+"""Compute capabilities of chips on which the test suite has passed; on any other the first use checks itself."""
+
+
+def why_not(device: torch.device, dtype: torch.dtype, n: int, nonlinearity: str) -> str | None:
+    """Why there is no kernel for this recurrence, or None if there is."""
+    if dtype != torch.float32:
+        return f"the CUDA kernel computes in float32, and these tensors are {str(dtype).removeprefix('torch.')}"
+    reason = unavailable(device)
+    if reason is None and shape_for(n, 1, NONLINEARITIES[nonlinearity].parts, limits_of(device)) is None:
+        reason = f"a {n} x {n} matrix has no room in the registers and shared memory of this GPU"
+        reason += "" if len(limits_of(device).clusters) > 1 else ", which has no thread block clusters"
+    return reason
+
+
+@functools.cache
+def unavailable(device: torch.device) -> str | None:
+    """Why no kernel runs on this device, or None."""
+    reason = _nvrtc.unavailable()
+    if reason is not None:
+        return reason
+    capability = torch.cuda.get_device_capability(device)
+    if capability < (8, 0):
+        return f"the kernels need compute capability 8.0, and this GPU has {capability[0]}.{capability[1]}"
+    if capability in TESTED:
+        return None
+    try:
+        return _self_check(device)
+    except RuntimeError as error:
+        return f"the kernels do not run on this GPU: {error}"
+
+
+@functools.cache
+def limits_of(device: torch.device) -> Limits:
+    """What the chip says of itself."""
+    clusters = _nvrtc.clusters_at_once(device) if torch.cuda.get_device_capability(device) >= (9, 0) else ()
+    return Limits(*_nvrtc.room_of(device), (torch.cuda.get_device_properties(device).multi_processor_count, *clusters))
+
+
+def in_one_block(n: int, nonlinearity: str, device: torch.device) -> bool:
+    """Whether one thread block holds a matrix of n units in its registers. Then a step costs so much more than its arithmetic
+    that one matrix with a zero block is faster than two matrices one after the other."""
+    shape = one_block(n, NONLINEARITIES[nonlinearity].parts, limits_of(device))
+    return shape is not None and shape.shared_chunks == 0
+
+
+Blocks = tuple[Tensor, Tensor | None, Tensor]
+"""`W_L`, `W_C` (or None) and `W_S` of the one matrix `[[W_L, W_C], [0, W_S]]`."""
+
+
+def forward(
+    inputs: Tensor,
+    weight: Tensor | Blocks,
+    bias: Tensor | None,
+    initial: Tensor,
+    nonlinearity: str,
+    lengths: Tensor | None,
+    states: Tensor | None,
+    final: Tensor,
+) -> None:
+    T, B, n = inputs.shape
+    shape, kernel = _kernel(n, B, nonlinearity, False, inputs)
+    inputs, initial = _rows(inputs), _rows(initial)
+    kernel(
+        *_grid(shape, B),
+        *(blocks := _blocks(weight)),
+        *(bias, None if lengths is None else lengths.long()),
+        *(initial, initial.stride(0), final, final.stride(0)),
+        *(inputs, inputs.stride(0), inputs.stride(1)),
+        *(None, 0, 0),
+        *((None, 0, 0) if states is None else (states, states.stride(0), states.stride(1))),
+        *(T, B, n, blocks[0].shape[0]),
+    )
+
+
+def backward(
+    grad_states: Tensor,
+    states: Tensor,
+    weight: Tensor | Blocks,
+    bias: Tensor | None,
+    nonlinearity: str,
+    lengths: Tensor | None,
+    grad_z: Tensor,
+    grad_initial: Tensor,
+) -> None:
+    T, B, n = states.shape
+    shape, kernel = _kernel(n, B, nonlinearity, True, states)
+    grad_states, states = _rows(grad_states), _rows(states)
+    kernel(
+        *_grid(shape, B),
+        *(blocks := _blocks(weight)),
+        *(bias, None if lengths is None else lengths.long()),
+        *(None, 0, grad_initial, grad_initial.stride(0)),
+        *(grad_states, grad_states.stride(0), grad_states.stride(1)),
+        *(states, states.stride(0), states.stride(1)),
+        *(grad_z, grad_z.stride(0), grad_z.stride(1)),
+        *(T, B, n, blocks[0].shape[0]),
+    )
+
+
+def _rows(tensor: Tensor) -> Tensor:
+    """The kernel takes any strides but the last."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def _blocks(weight: Tensor | Blocks) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """A plain matrix is all long."""
+    long, coupling, short = (weight, None, None) if isinstance(weight, Tensor) else weight
+    return long.contiguous(), None if coupling is None else coupling.contiguous(), None if short is None else short.contiguous()
+
+
+def _grid(shape: Shape, sequences: int) -> tuple[int, int]:
+    return shape.cluster * -(-sequences // shape.batch), shape.threads
+
+
+_kernels: dict[tuple[Shape, str, bool, torch.device], Kernel] = {}
+
+
+def _kernel(n: int, sequences: int, nonlinearity: str, backward: bool, like: Tensor) -> tuple[Shape, Kernel]:
+    parts = NONLINEARITIES[nonlinearity].parts
+    shape = shape_for(n, sequences, parts, limits_of(like.device))
+    assert shape is not None  # or `why_not` would have said so
+    key = (shape, nonlinearity, backward, like.device)
+    if key not in _kernels:
+        if capturing(like):
+            raise RuntimeError(
+                "a kernel cannot be compiled while a CUDA graph is captured: run the step once before capturing it"
+            )
+        _kernels[key] = load(shape, nonlinearity, backward, like.device)
+    return shape, _kernels[key]
+
+
+def load(shape: Shape, nonlinearity: str, backward: bool, device: torch.device) -> Kernel:
+    given = defines(shape, nonlinearity, backward)
+    return _nvrtc.load(SOURCE, "sweep", device, given["SHARED_BYTES"], **given)
+
+
+def defines(shape: Shape, nonlinearity: str, backward: bool) -> dict[str, int]:
+    """What the compiler has to be told."""
+    shared = shape.shared_bytes(NONLINEARITIES[nonlinearity].parts, backward)
+    given = {name.upper(): value for name, value in shape._asdict().items()}
+    return given | {"UNROLL": shape.unroll, "SIGMA": SIGMA[nonlinearity], "BACKWARD": int(backward), "SHARED_BYTES": shared}
+
+
+def _self_check(device: torch.device) -> str | None:
+    """On a chip never tested: a small recurrence in one block and one in a cluster, against the torch loop in float64."""
+    from . import _torch
+
+    generator = torch.Generator(device).manual_seed(0)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(size, generator=generator, device=device, dtype=torch.float64)
+
+    for n in (37, 150, 300):
+        if shape_for(n, 3, 1, limits_of(device)) is None:
+            continue
+        inputs, initial, upstream, bias = normal(5, 3, n), normal(3, n), normal(5, 3, n), -0.1 * normal(n).abs()
+        weight = torch.linalg.qr(normal(n, n))[0]
+        exact = [torch.empty_like(inputs), torch.empty_like(initial), torch.empty_like(inputs), torch.empty_like(initial)]
+        found = [each.float() for each in exact]
+        _torch.forward(inputs, weight, bias, initial, "modrelu", None, exact[0], exact[1])
+        _torch.backward(upstream, exact[0], weight, bias, "modrelu", None, exact[2], exact[3])
+        W, b = weight.float(), bias.float()
+        forward(inputs.float(), W, b, initial.float(), "modrelu", None, found[0], found[1])
+        backward(upstream.float(), exact[0].float(), W, b, "modrelu", None, found[2], found[3])
+        if not all(torch.allclose(a.double(), b, rtol=1e-4, atol=1e-4) for a, b in zip(found, exact, strict=True)):
+            return "on this GPU, which it was never tested on, the kernel does not agree with the loop"
+    return None

@@ -1,0 +1,63 @@
+"""Which engine runs the sweeps, and why not a faster one."""
+
+import functools
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._checks import InputError
+from . import _cpu, _cuda, _torch
+
+
+class Engine(NamedTuple):
+    """A way of running the forward sweep and the reverse sweep; see `_torch` for what the two functions do."""
+
+    name: str
+    forward: Callable[..., None]
+    backward: Callable[..., None]
+    whole: bool
+    """Whether `[[W_L, W_C], [0, W_S]]` is best run as the one matrix it is, or else the short part first, then the long part."""
+
+
+def engine_for(backend: str, like: Tensor, nonlinearity: str, long: Tensor | None, short: Tensor | None) -> Engine:
+    """The engine for tensors such as `like` and matrices of these sizes; a fallback from `auto` warns once and says why."""
+    n = like.shape[-1]
+    name = choose(backend, like.device, like.dtype, n, nonlinearity)
+    if name == "cuda":
+        return Engine(name, _cuda.forward, _cuda.backward, _cuda.in_one_block(n, nonlinearity, like.device))
+    if name == "cpu":
+        return Engine(name, _cpu.forward, _cpu.backward, False)
+    return Engine(name, _torch.forward, _torch.backward, False)
+
+
+def choose(backend: str, device: torch.device, dtype: torch.dtype, n: int, nonlinearity: str) -> str:
+    """The name of the engine: `torch`, `cpu` or `cuda`."""
+    if backend == "torch":
+        return backend
+    wanted = ("cuda" if device.type == "cuda" else "cpu") if backend == "auto" else backend
+    reason = why_not(wanted, device, dtype, n, nonlinearity)
+    if reason is None:
+        return wanted
+    if backend != "auto":
+        raise InputError(f"backend={backend!r} cannot run this: {reason}")
+    _warn_once(f"the recurrence runs as a loop of torch operations, because {reason}")
+    return "torch"
+
+
+def why_not(name: str, device: torch.device, dtype: torch.dtype, n: int, nonlinearity: str) -> str | None:
+    """Why an engine cannot run a recurrence of n units, or None if it can."""
+    if device.type != name:
+        return f"the {name} engine runs on {name} tensors, and these are on {device.type}"
+    if name == "cuda":
+        return _cuda.why_not(device, dtype, n, nonlinearity)
+    if dtype not in (torch.float32, torch.float64):
+        return f"the cpu engine computes in float32 and float64, and these tensors are {str(dtype).removeprefix('torch.')}"
+    return _cpu.unavailable()
+
+
+@functools.cache
+def _warn_once(message: str) -> None:
+    warnings.warn(message, stacklevel=2)

@@ -1,0 +1,486 @@
+// The recurrence h_t = s(x_t + W h_{t-1}, b) over a whole sequence in one launch, and its reverse sweep.
+//
+// A cluster of CLUSTER thread blocks (one block where CLUSTER is 1) carries BATCH sequences from the first step to the last.
+// Its blocks share out the rows of W, which stay in registers (and, from CHUNKS on, in shared memory) all the time; the state
+// stands in the shared memory of every block, in two copies taken in turns, so that a step costs one exchange and no more:
+// a block barrier, or in a cluster one message to each block, counted by the receiver's mbarrier.
+//
+// Within a block, LANES neighbouring threads share ROWS rows of W, each with its own columns:
+//     acc[row][sequence] += w[chunk][row][column] * h[column][sequence]          for every chunk of 16 bytes of h
+// after which the LANES partial sums are folded so that each (row, sequence) ends with one owner thread. The owner adds x_t,
+// applies the nonlinearity, and writes the new state to memory and to every block. What the owner reads from memory is
+// fetched at least UNROLL steps before its use.
+//
+// The reverse sweep is the same machine with W transposed, dz in the place of h, and the nonlinearity's pull-back:
+//     g_t = dL/dh_t + W' dz_{t+1},     dz_t = (ds/dz)' g_t.
+//
+// Set by the compiler's command line: CLUSTER, THREADS, LANES, ROWS, CHUNKS, SHARED_CHUNKS, BATCH, UNROLL, SIGMA, BACKWARD,
+// SHARED_BYTES.
+
+enum { MODRELU, RELU, TANH, IDENTITY, PAIRED_MODRELU };
+
+constexpr int PARTS = SIGMA == PAIRED_MODRELU ? 2 : 1;   // real numbers a unit is made of: rows 2j and 2j + 1 are one unit
+constexpr int FULL = BATCH / 4, TAIL = BATCH % 4;        // the state is held in planes of [slot][4 sequences], and one of [slot][TAIL]
+constexpr int V = FULL ? 1 : 4 / TAIL;                   // columns in one chunk of state, which is 16 bytes unless FULL and TAIL
+constexpr int WARPS = THREADS / 32, WARP_ROWS = 32 / LANES * ROWS, BLOCK_ROWS = WARPS * WARP_ROWS;
+constexpr int COLUMNS = (CHUNKS + SHARED_CHUNKS) * LANES * V;
+constexpr int up4(int n) { return (n + 3) / 4 * 4; }     // to whole 16-byte words
+constexpr int SLOTS = up4(COLUMNS > CLUSTER * BLOCK_ROWS ? COLUMNS : CLUSTER * BLOCK_ROWS);  // room for units in a copy of the state
+constexpr int UNITS = ROWS / PARTS * BATCH;              // (unit, sequence) pairs that LANES threads reduce together
+constexpr int STREAMS = BACKWARD ? 2 : 1;                // what an owner reads at each step: x, or dL/dh and h
+constexpr int QUADS = up4(ROWS * V) / 4;                 // a chunk of weights in shared memory, in 16-byte words a thread
+static_assert(ROWS % PARTS == 0 && THREADS % 32 == 0 && 32 % LANES == 0 && TAIL != 3 && UNROLL % 2 == 0, "not a shape for this kernel");
+
+constexpr int owned(int count, int lanes) { return lanes == 1 ? count : owned((count + 1) / 2, lanes / 2); }
+constexpr int OWNED = owned(UNITS, LANES);
+
+// Where (unit, sequence) stands in a state with so many slots.
+constexpr int offset(int slots, int place, int b) {
+    return b < 4 * FULL ? (b / 4 * slots + place) * 4 + b % 4 : 4 * FULL * slots + place * TAIL + b - 4 * FULL;
+}
+
+struct Shared {
+    float state[2][SLOTS * BATCH];
+    float staging[CLUSTER > 1 ? WARPS : 1][CLUSTER > 1 ? up4(WARP_ROWS * BATCH) : 4];   // what a warp is about to send
+    float ahead[2][UNROLL][STREAMS][OWNED * PARTS][THREADS];
+    float4 weights[SHARED_CHUNKS ? SHARED_CHUNKS : 1][SHARED_CHUNKS ? QUADS : 1][SHARED_CHUNKS ? THREADS : 1];
+    unsigned long long arrived[2];
+};
+static_assert(sizeof(Shared) == SHARED_BYTES, "the launch would not give as much shared memory as the kernel takes");
+
+__device__ unsigned address(const void* shared) { return (unsigned)__cvta_generic_to_shared(shared); }
+
+__device__ void fetch(const float* to, const float* from) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(address(to)), "l"(from) : "memory");
+}
+
+__device__ void block_barrier() {
+    if constexpr (THREADS == 32) __syncwarp();
+    else __syncthreads();
+}
+
+__device__ void store(float* to, float value) {  // in the order written here, which the compiler would change
+    asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(value) : "memory");
+}
+
+#if CLUSTER > 1
+// Messages of 16 bytes from the full planes, and of as many floats from the tail as divide it.
+constexpr int TAIL_FLOATS = WARP_ROWS * TAIL, TAIL_WIDTH = TAIL_FLOATS % 4 == 0 ? 4 : TAIL_FLOATS % 2 == 0 ? 2 : 1;
+constexpr int FULL_MESSAGES = WARP_ROWS * FULL * CLUSTER, TAIL_MESSAGES = TAIL_FLOATS / TAIL_WIDTH * CLUSTER;
+
+__device__ void cluster_barrier() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+__device__ unsigned of_block(unsigned here, unsigned rank) {
+    unsigned there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(rank));
+    return there;
+}
+template <int WIDTH>
+__device__ void send(unsigned to, const float* v, unsigned bell) {
+    const unsigned* bits = reinterpret_cast<const unsigned*>(v);
+    if constexpr (WIDTH == 4)
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to), "r"(bits[0]), "r"(bits[1]), "r"(bits[2]), "r"(bits[3]), "r"(bell) : "memory");
+    if constexpr (WIDTH == 2)
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(to), "r"(bits[0]), "r"(bits[1]), "r"(bell) : "memory");
+    if constexpr (WIDTH == 1)
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(to), "r"(bits[0]), "r"(bell) : "memory");
+}
+// A warp's messages of one kind, to all blocks; every lane sends its share of them, the same at each step.
+template <int WIDTH, int COUNT>
+struct Messages {
+    static constexpr int EACH = (COUNT + 31) / 32, A_BLOCK = COUNT ? COUNT / CLUSTER : 1;
+    unsigned to[EACH ? EACH : 1], bell[EACH ? EACH : 1];
+    int from[EACH ? EACH : 1];
+
+    // message -> where it stands in the warp's staging, and where in the state
+    template <class Source, class Target>
+    __device__ void prepare(Shared& shared, int rank, Source source, Target target) {
+#pragma unroll
+        for (int k = 0; k < EACH; k++) {
+            const int index = k * 32 + threadIdx.x % 32, message = index % A_BLOCK, block = (rank + index / A_BLOCK) % CLUSTER;
+            from[k] = index < COUNT ? source(message) : -1;
+            to[k] = of_block(address(&shared.state[0][target(message)]), block);
+            bell[k] = of_block(address(&shared.arrived[0]), block);
+        }
+    }
+    __device__ void go(const float* staging, int buffer) const {
+#pragma unroll
+        for (int k = 0; k < EACH; k++)
+            if (from[k] >= 0) {
+                float v[WIDTH];
+                if constexpr (WIDTH == 4) *reinterpret_cast<float4*>(v) = *reinterpret_cast<const float4*>(staging + from[k]);
+                if constexpr (WIDTH == 2) *reinterpret_cast<float2*>(v) = *reinterpret_cast<const float2*>(staging + from[k]);
+                if constexpr (WIDTH == 1) v[0] = staging[from[k]];
+                send<WIDTH>(to[k] + buffer * (SLOTS * BATCH * 4), v, bell[k] + buffer * 8);
+            }
+    }
+};
+__device__ void expect(unsigned barrier, unsigned bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+__device__ void wait(unsigned barrier, unsigned parity) {
+    unsigned done = 0;
+    while (!done)
+        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+}
+#endif
+
+// Which row of its group register row r stands for, in a given lane: a lane that will keep the upper half of its sums at some
+// exchange holds that half first, so that what is kept and what is given away always have the same names.
+template <int COUNT, int BIT>
+__device__ int row_of(int r, int lane) {
+    if constexpr (BIT > 0 && COUNT > 1 && COUNT % 2 == 0) {
+        constexpr int HALF = COUNT / 2;
+        const int upper = (lane & BIT ? 1 : 0) ^ r / HALF;
+        return upper * HALF + row_of<HALF, BIT / 2>(r % HALF, lane);
+    }
+    return r;
+}
+
+// Sum v[0 … COUNT) over the lanes that differ in the bits below 2·BIT, halving what a lane is responsible for at each exchange.
+// ORDERED units at the front of the group are still in the order of row_of.
+template <int COUNT, int BIT, int ORDERED>
+__device__ void fold(float (&v)[UNITS], int lane) {
+    if constexpr (BIT > 0 && COUNT > 1) {
+        constexpr int HALF = (COUNT + 1) / 2;
+        constexpr bool sorted = ORDERED % 2 == 0;
+        const bool upper = lane & BIT;
+#pragma unroll
+        for (int i = 0; i < HALF; i++) {
+            const float low = v[i], high = i + HALF < COUNT ? v[i + HALF] : 0.f;
+            const float kept = !sorted && upper ? high : low, given = !sorted && upper ? low : high;
+            v[i] = kept + __shfl_xor_sync(0xffffffffu, given, BIT);
+        }
+        fold<HALF, BIT / 2, sorted ? ORDERED / 2 : 1>(v, lane);
+    } else if constexpr (BIT > 0) {
+        v[0] += __shfl_xor_sync(0xffffffffu, v[0], BIT);
+        fold<1, BIT / 2, 1>(v, lane);
+    }
+}
+
+// Which of the COUNT values this lane owns after the fold: [first, end), none where another lane holds the same.
+template <int COUNT, int BIT>
+__device__ void ownership(int lane, int& first, int& end) {
+    if constexpr (BIT > 0 && COUNT > 1) {
+        constexpr int HALF = (COUNT + 1) / 2;
+        if (lane & BIT) first += HALF;
+        else end = min(end, first + HALF);
+        ownership<HALF, BIT / 2>(lane, first, end);
+    } else if constexpr (BIT > 0) {
+        if (lane & BIT) end = first;
+        ownership<1, BIT / 2>(lane, first, end);
+    }
+}
+
+__device__ float positive(float x) {  // max(x, 0), where NaN stays NaN
+    float y;
+    asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+__device__ void activate(const float (&z)[PARTS], float b, float (&h)[PARTS]) {
+    if constexpr (SIGMA == MODRELU) {
+        h[0] = copysignf(positive(fabsf(z[0]) + b), z[0]);
+        if (z[0] == 0.f && b > 0.f) h[0] = 0.f;
+    }
+    if constexpr (SIGMA == RELU) h[0] = positive(z[0] + b);
+    if constexpr (SIGMA == TANH) h[0] = tanhf(z[0] + b);
+    if constexpr (SIGMA == IDENTITY) h[0] = z[0] + b;
+    if constexpr (SIGMA == PAIRED_MODRELU) {
+        const float size = hypotf(z[0], z[1]), scale = size == 0.f ? 0.f : fmaxf(size + b, 0.f) / size;
+        h[0] = scale * z[0], h[1] = scale * z[1];
+    }
+}
+
+// dz from g, by the state h alone.
+__device__ void pull_back(const float (&g)[PARTS], const float (&h)[PARTS], float b, float (&dz)[PARTS]) {
+    if constexpr (SIGMA == MODRELU) dz[0] = h[0] != 0.f ? g[0] : 0.f * g[0];
+    if constexpr (SIGMA == RELU) dz[0] = h[0] > 0.f ? g[0] : 0.f * g[0];
+    if constexpr (SIGMA == TANH) dz[0] = (1.f - h[0] * h[0]) * g[0];
+    if constexpr (SIGMA == IDENTITY) dz[0] = g[0];
+    if constexpr (SIGMA == PAIRED_MODRELU) {
+        const float size = hypotf(h[0], h[1]), before = fmaxf(size - b, 1e-30f);
+        const float scale = size / before, along = size == 0.f ? 0.f : (1.f - scale) * (h[0] * g[0] + h[1] * g[1]) / (size * size);
+        dz[0] = scale * g[0] + along * h[0], dz[1] = scale * g[1] + along * h[1];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+#if CLUSTER > 1
+__cluster_dims__(CLUSTER, 1, 1)
+#endif
+sweep(
+    const float* long_long,                     // [q, q]: the blocks of W = [[W_L, W_C], [0, W_S]], each contiguous, or null
+    const float* long_short,                    // [q, n - q]
+    const float* short_short,                   // [n - q, n - q]
+    const float* bias,                          // [n / PARTS] or null
+    const long long* lengths,                   // [B] or null
+    const float* start, long long start_row,    // [B, n] or null: the state before the first step
+    float* finish, long long finish_row,        // [B, n]: the state after the last step, or the gradient of the initial state
+    const float* x, long long x_step, long long x_row,        // [T, B, n]: x, or dL/dh
+    const float* h, long long h_step, long long h_row,        // [T, B, n]: the states, read in the reverse sweep
+    float* out, long long out_step, long long out_row,        // [T, B, n]: the states, or dz; null where nobody wants them
+    long long steps, long long B, long long size, long long long_size)
+{
+    extern __shared__ __align__(16) unsigned char raw[];
+    Shared& shared = *reinterpret_cast<Shared*>(raw);
+    const int n = (int)size, q = (int)long_size, T = (int)steps;
+    const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
+    const int rank = blockIdx.x % CLUSTER;
+    const long long first_sequence = (long long)(blockIdx.x / CLUSTER) * BATCH;
+    const int first_slot = rank * BLOCK_ROWS + group * ROWS;
+    // Slots are the order in which the kernel holds units; the two parts of a complex unit are neighbours here, n / 2 apart outside.
+    const auto unit_of = [&](int slot) { return PARTS == 1 ? slot : slot / 2 + (slot & 1) * (n / 2); };
+    const int apart = n / 2;
+
+    float w[CHUNKS ? CHUNKS : 1][ROWS][V];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const int slot = first_slot + row_of<ROWS / PARTS, LANES / 2>(r / PARTS, lane) * PARTS + r % PARTS, row = unit_of(slot), s = n - q;
+        // A row of W, or of its transpose in the reverse sweep: the first q entries lie in one block, the others in another, or are zero.
+        const bool is_long = row < q;
+        const float* left = BACKWARD ? (is_long ? long_long + row : long_short ? long_short + row - q : nullptr) : is_long ? long_long + row * q : nullptr;
+        const float* right = BACKWARD ? (is_long ? nullptr : short_short + row - q - q * s)
+                                      : is_long ? (long_short ? long_short + row * s - q : nullptr) : short_short + (row - q) * s - q;
+        const int left_stride = BACKWARD ? (is_long ? q : s) : 1, right_stride = BACKWARD ? s : 1;
+#pragma unroll
+        for (int i = 0; i < CHUNKS + SHARED_CHUNKS; i++)
+#pragma unroll
+            for (int e = 0; e < V; e++) {
+                const int slot_there = (i * LANES + lane) * V + e, column = unit_of(slot_there);
+                const float* from = column < q ? left : right;
+                const bool there = slot < n && slot_there < n && from;
+                const float value = there ? from[column * (column < q ? left_stride : right_stride)] : 0.f;
+                if (i < CHUNKS) w[i < CHUNKS ? i : 0][r][e] = value;
+                else reinterpret_cast<float*>(&shared.weights[i - CHUNKS][(r * V + e) / 4][threadIdx.x])[(r * V + e) % 4] = value;
+            }
+    }
+    for (int i = threadIdx.x; i < SLOTS * BATCH; i += THREADS) shared.state[0][i] = shared.state[1][i] = 0.f;
+    for (int i = threadIdx.x; i < (int)(sizeof(shared.ahead) / 4); i += THREADS) (&shared.ahead[0][0][0][0][0])[i] = 0.f;
+    block_barrier();
+    if (start)
+        for (int i = threadIdx.x; i < n * BATCH; i += THREADS) {
+            const int slot = i / BATCH, b = i % BATCH;
+            if (first_sequence + b < B) shared.state[0][offset(SLOTS, slot, b)] = start[(first_sequence + b) * start_row + unit_of(slot)];
+        }
+
+    // What this thread owns after the fold, and where that lies.
+    int first = 0, end = UNITS;
+    ownership<UNITS, LANES / 2>(lane, first, end);
+    bool mine[OWNED], real[OWNED];
+    int length[OWNED], part[OWNED];  // part: from one slot to the next, in the plane of an owned value
+    long long unit[OWNED], sequence[OWNED];
+    float *to[OWNED], b[OWNED], kept[OWNED][PARTS], done[OWNED][PARTS];
+    const float *x_next[OWNED], *h_next[OWNED];
+    float* out_next[OWNED];
+    const int warp = threadIdx.x / 32, warp_slot = rank * BLOCK_ROWS + warp * WARP_ROWS;
+#pragma unroll
+    for (int k = 0; k < OWNED; k++) {
+        const int index = first + k, column = index % BATCH, slot = first_slot + index / BATCH * PARTS;
+        sequence[k] = first_sequence + column;
+        unit[k] = unit_of(slot);
+        to[k] = CLUSTER > 1 ? &shared.staging[warp][offset(WARP_ROWS, slot - warp_slot, column)] : &shared.state[0][offset(SLOTS, slot, column)];
+        part[k] = column < 4 * FULL ? 4 : TAIL;
+        mine[k] = index < end && slot < n;
+        real[k] = mine[k] && sequence[k] < B;
+        length[k] = real[k] && lengths ? (int)lengths[sequence[k]] : T;
+        b[k] = bias && mine[k] ? bias[slot / PARTS] : 0.f;
+        const long long t = BACKWARD ? T - 1 : 0;
+        x_next[k] = x + t * x_step + sequence[k] * x_row + unit[k];
+        h_next[k] = h + t * h_step + sequence[k] * h_row + unit[k];
+        out_next[k] = out + t * out_step + sequence[k] * out_row + unit[k];
+#pragma unroll
+        for (int p = 0; p < PARTS; p++)
+            kept[k][p] = start && real[k] ? start[sequence[k] * start_row + unit[k] + p * apart] : 0.f, done[k][p] = 0.f;
+    }
+    x_step = BACKWARD ? -x_step : x_step;
+    h_step = BACKWARD ? -h_step : h_step;
+    out_step = BACKWARD ? -out_step : out_step;
+#pragma unroll
+    for (int k = 0; k < OWNED; k++) out_next[k] -= out_step;
+
+    const auto fetch_ahead = [&](int half, int step) {  // UNROLL steps from `step` on
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++)
+#pragma unroll
+            for (int k = 0; k < OWNED; k++) {
+                if (real[k] && step + u < T)
+#pragma unroll
+                    for (int p = 0; p < PARTS; p++) {
+                        fetch(&shared.ahead[half][u][0][k * PARTS + p][threadIdx.x], x_next[k] + p * apart);
+                        if (BACKWARD) fetch(&shared.ahead[half][u][STREAMS - 1][k * PARTS + p][threadIdx.x], h_next[k] + p * apart);
+                    }
+                x_next[k] += x_step;
+                if (BACKWARD) h_next[k] += h_step;
+            }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    };
+    const auto write_out = [&](bool some) {  // what the step before has made
+#pragma unroll
+        for (int k = 0; k < OWNED; k++) {
+            if (real[k] && some && out)
+#pragma unroll
+                for (int p = 0; p < PARTS; p++) store(out_next[k] + p * apart, done[k][p]);
+            out_next[k] += out_step;
+        }
+    };
+    // Wait until the whole state of the step before has come.
+    const auto arrive = [&](int now, int step) {
+#if CLUSTER > 1
+        if (step > 0) wait(address(&shared.arrived[now]), (step - 1) >> 1 & 1);
+#endif
+    };
+    // W times the state in shared.state[now]; this thread's share is then in sum[…][0 … OWNED). The work of `meanwhile` is not
+    // urgent, and is placed where the first values of the state are still on their way.
+    const auto product = [&](int now, float (&sum)[PARTS][UNITS], auto meanwhile) {
+        const float* state = shared.state[now];
+        const auto chunk = [&](int i, float (&value)[V * BATCH]) {
+            const int column = i * LANES + lane;
+            if constexpr (FULL == 0) {
+                const float4 four = reinterpret_cast<const float4*>(state)[column];
+                value[0] = four.x, value[1] = four.y, value[2] = four.z, value[3] = four.w;
+            } else {
+#pragma unroll
+                for (int plane = 0; plane < FULL; plane++) {
+                    const float4 four = reinterpret_cast<const float4*>(state)[plane * SLOTS + column];
+                    value[4 * plane] = four.x, value[4 * plane + 1] = four.y, value[4 * plane + 2] = four.z, value[4 * plane + 3] = four.w;
+                }
+                if constexpr (TAIL == 1) value[4 * FULL] = state[4 * FULL * SLOTS + column];
+                if constexpr (TAIL == 2) {
+                    const float2 two = reinterpret_cast<const float2*>(state + 4 * FULL * SLOTS)[column];
+                    value[BATCH - 2] = two.x, value[BATCH - 1] = two.y;
+                }
+            }
+        };
+        constexpr int EARLY = CHUNKS < 4 ? CHUNKS : 4;
+        float early[EARLY][V * BATCH];
+#pragma unroll
+        for (int i = 0; i < EARLY; i++) chunk(i, early[i]);
+        meanwhile();
+#pragma unroll
+        for (int p = 0; p < PARTS; p++)
+#pragma unroll
+            for (int u = 0; u < UNITS; u++) sum[p][u] = 0.f;
+#pragma unroll
+        for (int i = 0; i < CHUNKS + SHARED_CHUNKS; i++) {
+            float quad[QUADS * 4], value[V * BATCH];
+            if (i >= CHUNKS)
+#pragma unroll
+                for (int k = 0; k < QUADS; k++) {
+                    const float4 four = shared.weights[i - CHUNKS][k][threadIdx.x];
+                    quad[4 * k] = four.x, quad[4 * k + 1] = four.y, quad[4 * k + 2] = four.z, quad[4 * k + 3] = four.w;
+                }
+            if (i >= EARLY) chunk(i, value);
+#pragma unroll
+            for (int e = 0; e < V; e++)
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+#pragma unroll
+                    for (int c = 0; c < BATCH; c++)
+                        sum[r % PARTS][r / PARTS * BATCH + c] += (i < CHUNKS ? w[i < CHUNKS ? i : 0][r][e] : quad[r * V + e]) *
+                                                                 (i < EARLY ? early[i < EARLY ? i : 0][e * BATCH + c] : value[e * BATCH + c]);
+        }
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) fold<UNITS, LANES / 2, ROWS / PARTS>(sum[p], lane);
+    };
+
+    fetch_ahead(0, 0);
+    float sum[PARTS][UNITS];
+#if CLUSTER > 1
+    Messages<4, FULL_MESSAGES> messages;
+    Messages<TAIL_WIDTH, TAIL_MESSAGES> tail_messages;
+    messages.prepare(shared, rank, [&](int m) { return m * 4; }, [&](int m) { return (m / WARP_ROWS * SLOTS + warp_slot + m % WARP_ROWS) * 4; });
+    tail_messages.prepare(shared, rank, [&](int m) { return WARP_ROWS * FULL * 4 + m * TAIL_WIDTH; },
+                          [&](int m) { return 4 * FULL * SLOTS + warp_slot * TAIL + m * TAIL_WIDTH; });
+    for (int i = threadIdx.x % 32; i < WARP_ROWS * BATCH; i += 32) shared.staging[warp][i] = 0.f;
+    const unsigned bytes = (n + WARP_ROWS - 1) / WARP_ROWS * WARP_ROWS * BATCH * 4;  // that come at each step: every warp sends all its rows
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < 2; i++) {
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&shared.arrived[i])) : "memory");
+            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+            expect(address(&shared.arrived[i]), bytes);
+        }
+    }
+    cluster_barrier();
+    if (warp_slot < n) {  // a warp that owns nothing must not wait for anything
+#else
+    block_barrier();
+    {
+#endif
+    int half = 0;
+    for (int base = 0; base < T; base += UNROLL) {
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++) {
+            const int step = base + u, now = u & 1, next = now ^ 1;
+            if (step >= T) break;
+            float read[STREAMS][OWNED][PARTS];
+            arrive(now, step);
+            product(now, sum, [&] {
+                if (u == 0) {
+                    fetch_ahead(half ^ 1, base + UNROLL);
+                    asm volatile("cp.async.wait_group 1;" ::: "memory");
+                }
+#pragma unroll
+                for (int i = 0; i < STREAMS * OWNED * PARTS; i++)
+                    read[i / (OWNED * PARTS)][i / PARTS % OWNED][i % PARTS] = shared.ahead[half][u][i / (OWNED * PARTS)][i % (OWNED * PARTS)][threadIdx.x];
+                write_out(step > 0);
+            });
+#if CLUSTER > 1
+            if (threadIdx.x == 0 && step > 0) expect(address(&shared.arrived[now]), bytes);
+            __syncwarp();  // every lane has sent what staging held
+#endif
+#pragma unroll
+            for (int k = 0; k < OWNED; k++) {
+                float z[PARTS], result[PARTS];
+#pragma unroll
+                for (int p = 0; p < PARTS; p++) z[p] = sum[p][k] + read[0][k][p];
+                if (!BACKWARD) {
+                    activate(z, b[k], result);
+#pragma unroll
+                    for (int p = 0; p < PARTS; p++) kept[k][p] = result[p] = step < length[k] ? result[p] : kept[k][p];
+                } else {
+                    const bool running = T - 1 - step < length[k];
+#pragma unroll
+                    for (int p = 0; p < PARTS; p++) z[p] += kept[k][p];
+                    pull_back(z, read[STREAMS - 1][k], b[k], result);
+#pragma unroll
+                    for (int p = 0; p < PARTS; p++) {
+                        kept[k][p] = running ? 0.f : z[p];
+                        if (!running) result[p] = 0.f;
+                    }
+                }
+#pragma unroll
+                for (int p = 0; p < PARTS; p++) {
+                    done[k][p] = result[p];
+                    if (mine[k]) to[k][p * part[k] + (CLUSTER > 1 ? 0 : next * SLOTS * BATCH)] = result[p];
+                }
+            }
+#if CLUSTER > 1
+            if (BACKWARD || step + 1 < T) {
+                __syncwarp();
+                messages.go(shared.staging[warp], next);
+                tail_messages.go(shared.staging[warp], next);
+            }
+#else
+            block_barrier();
+#endif
+        }
+        half ^= 1;
+    }
+    write_out(true);
+    if (BACKWARD) {
+        arrive(T & 1, T);
+        product(T & 1, sum, [] {});
+    }
+#pragma unroll
+    for (int k = 0; k < OWNED; k++)
+        if (real[k])
+#pragma unroll
+            for (int p = 0; p < PARTS; p++) finish[sequence[k] * finish_row + unit[k] + p * apart] = kept[k][p] + (BACKWARD ? sum[p][k] : 0.f);
+    }
+#if CLUSTER > 1
+    cluster_barrier();  // no block leaves while another may still write to it
+#endif
+}

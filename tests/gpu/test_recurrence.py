@@ -1,0 +1,231 @@
+"""The CUDA kernel is the recurrence: in outputs and gradients, at every size, on any strides, in a graph, and always the same."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import enrnn
+from enrnn.functional import long_short_recurrence, recurrence
+from enrnn.nonlinearities import NONLINEARITIES
+from enrnn.recurrence import _cuda
+from enrnn.recurrence._shapes import shape_for
+from tests._record import Recorder
+from tests.recurrence._problems import excess, problem
+
+pytestmark = pytest.mark.gpu
+
+SIZES = [1, 2, 3, 7, 20, 31, 32, 33, 64, 65, 94, 96, 127, 128, 129, 160, 172, 192, 193, 224, 225, 256, 257, 310, 374, 468]
+SIZES += [512, 631, 720, 900, 1030, 1100]
+NAMES = list(NONLINEARITIES)
+
+
+@pytest.fixture(autouse=True)
+def kernels() -> None:
+    if reason := _cuda.unavailable(torch.device("cuda", 0)):
+        pytest.skip(reason)
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_every_size(n: int, full: bool, record: Recorder) -> None:
+    """A rotation of nonlinearities, biases, lengths, steps and batches over the sizes; all of them with --full."""
+    index = SIZES.index(n)
+    names = [name for name in NAMES if n % NONLINEARITIES[name].parts == 0]
+    cases = []
+    for k, name in enumerate(names if full else [names[index % len(names)]]):
+        for steps, batch in [(1, 1), (9, 5), (6, 33), (2, 3)][: 4 if full else 2]:
+            cases.append(problem(steps, batch, n, name, bias=(index + k) % 4 != 3, lengths=(index + k) % 3 == 1))
+    worst = max(excess(_cuda, case, "cuda") for case in cases)
+    record(cases=len(cases), worst_error_over_the_float32_loops=worst)
+    assert worst < 4
+
+
+def test_long_sequences(record: Recorder) -> None:
+    """Thousands of steps under an orthogonal matrix, where a step lost or taken twice shows."""
+    worst = 0.0
+    for steps, batch, n in [(2020, 3, 192), (750, 2, 160), (490, 3, 374), (300, 4, 720)]:
+        worst = max(worst, excess(_cuda, problem(steps, batch, n, "modrelu"), "cuda"))
+    record(cases=4, worst_error_over_the_float32_loops=worst)
+    assert worst < 4
+
+
+@pytest.mark.parametrize(("q", "s"), [(96, 64), (172, 20), (374, 94), (310, 720), (5, 2), (1, 300), (300, 1)])
+@pytest.mark.parametrize("coupled", [True, False], ids=["coupled", "apart"])
+def test_the_two_parts(q: int, s: int, coupled: bool) -> None:
+    """ENRNN's form against the float64 reference, with all gradients."""
+    steps, batch = 7, 5
+    generator = torch.Generator().manual_seed(q)
+
+    def normal(*size: int) -> Tensor:
+        return torch.randn(size, generator=generator, dtype=torch.float64)
+
+    parts = {
+        "inputs": normal(steps, batch, q + s),
+        "long": torch.linalg.qr(normal(q, q))[0],
+        "coupling": normal(q, s) / (q + s) ** 0.5 if coupled else None,
+        "short": normal(s, s) / (2 * s**0.5),
+        "bias": -normal(q + s).abs() / 8,
+        "initial": normal(batch, q + s),
+    }
+    upstream = normal(steps, batch, q + s)
+
+    def run(backend: str, dtype: torch.dtype, device: str) -> dict[str, Tensor]:
+        given = {k: None if v is None else v.to(device, dtype).detach().requires_grad_() for k, v in parts.items()}
+        states = long_short_recurrence(*given.values(), "modrelu", backend=backend)
+        leaves = {k: v for k, v in given.items() if v is not None}
+        gradients = torch.autograd.grad(states, list(leaves.values()), upstream.to(device, dtype))
+        return {"states": states.detach(), **dict(zip(leaves, gradients, strict=True))}
+
+    exact = run("reference", torch.float64, "cpu")
+    found = run("cuda", torch.float32, "cuda")
+    for name, value in exact.items():
+        torch.testing.assert_close(found[name].double().cpu(), value, rtol=1e-4, atol=2e-5 * float(value.abs().max()), msg=name)
+
+
+@pytest.mark.parametrize("n", [31, 160, 310, 720])
+def test_only_the_outputs_are_written_and_always_the_same(n: int) -> None:
+    """Outputs as views into memory full of NaN, inputs as views too; thrice the same bits."""
+    given = problem(9, 5, n, "modrelu", lengths=True)
+    assert given.bias is not None
+    assert given.lengths is not None
+    wide = torch.full((4, 11, 7, n + 6), float("nan"), device="cuda")
+    wide[0, 1:10, 1:6, 3 : n + 3] = given.inputs.float().cuda()
+    wide[1, 1:10, 1:6, 3 : n + 3] = given.upstream.float().cuda()
+    ends = torch.full((2, 7, n + 6), float("nan"), device="cuda")
+    weight, bias, initial = given.weight.float().cuda(), given.bias.float().cuda(), given.initial.float().cuda()
+    lengths = given.lengths.cuda()
+    results = []
+    for _ in range(3):
+        wide[2:] = float("nan")
+        ends[:] = float("nan")
+        inputs, upstream, states, grad_z = (each[1:10, 1:6, 3 : n + 3] for each in wide)
+        final, grad_initial = (each[1:6, 3 : n + 3] for each in ends)
+        _cuda.forward(inputs, weight, bias, initial, "modrelu", lengths, states, final)
+        _cuda.backward(upstream, states, weight, bias, "modrelu", lengths, grad_z, grad_initial)
+        for buffer, view in [(wide[2], states), (wide[3], grad_z), (ends[0], final), (ends[1], grad_initial)]:
+            assert torch.isfinite(view).all()
+            assert int(torch.isfinite(buffer).sum()) == view.numel()
+        assert torch.equal(final, states[-1])
+        results.append([states.clone(), grad_z.clone(), grad_initial.clone()])
+    for again in results[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(results[0], again, strict=True))
+
+
+def test_a_positive_threshold() -> None:
+    """modReLU with any b, step by step from the loop's own state, leaving out what is within rounding of its jump at zero."""
+    given = problem(12, 9, 96, "modrelu")
+    bias = torch.randn(96, dtype=torch.float64) / 2
+    previous, left_out = given.initial, 0
+    for x in given.inputs:
+        z = x + previous @ given.weight.mT
+        exact = torch.sign(z) * torch.relu(z.abs() + bias)
+        single = [each.float().cuda() for each in (x.unsqueeze(0), given.weight, bias, previous)]
+        found = recurrence(*single, "modrelu", backend="cuda")[0].double().cpu()
+        near = (z.abs() < 1e-5) | ((z.abs() + bias).abs() < 1e-5)
+        left_out += int(near.sum())
+        torch.testing.assert_close(found[~near], exact[~near], rtol=1e-5, atol=1e-5)
+        previous = exact
+    assert left_out < 10
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_not_finite_stays_visible(name: str) -> None:
+    given = problem(4, 3, 64, name)
+    for poison in (float("nan"), float("inf")):
+        inputs = given.inputs.float().cuda()
+        inputs[1, 1, 5] = poison
+        arguments = (inputs, given.weight.float().cuda(), given.bias.float().cuda(), given.initial.float().cuda(), name)
+        found, loop = (recurrence(*arguments, backend=backend) for backend in ("cuda", "torch"))
+        assert torch.equal(torch.isfinite(found).all(-1), torch.isfinite(loop).all(-1))
+        assert not torch.isfinite(found[1:, 1]).all() or name in ("tanh",) or poison == float("inf")
+
+
+def test_many_sequences_and_the_final_state_alone() -> None:
+    """10,000 sequences; the final state takes no memory for the others."""
+    for n in (20, 96, 192, 374):
+        inputs = torch.randn(20, 10_000, n, device="cuda")
+        weight = torch.linalg.qr(torch.randn(n, n, device="cuda"))[0]
+        initial, bias = torch.randn(10_000, n, device="cuda"), -torch.rand(n, device="cuda") / 10
+        states = recurrence(inputs, weight, bias, initial, backend="cuda")
+        torch.testing.assert_close(states, recurrence(inputs, weight, bias, initial, backend="torch"), rtol=1e-3, atol=1e-4)
+        expected = states[-1].clone()
+        del states
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        final = recurrence(inputs, weight, bias, initial, final_only=True, backend="cuda")
+        assert torch.cuda.max_memory_allocated() - before < inputs.numel() * 4 / 8
+        assert torch.equal(final, expected)
+
+
+def test_more_than_two_to_the_31_elements() -> None:
+    T, B, n = 40_000, 2_000, 32
+    inputs = torch.zeros(T, B, n, device="cuda")
+    inputs[0] = torch.randn(B, n, device="cuda")
+    inputs[-1] = torch.randn(B, n, device="cuda")
+    weight, initial = torch.eye(n, device="cuda").roll(1, 0), torch.zeros(B, n, device="cuda")
+    states = recurrence(inputs, weight, None, initial, "identity", backend="cuda")
+    assert torch.equal(states[-1], inputs[0].roll((T - 1) % n, 1) + inputs[-1])
+    assert torch.equal(states[T // 2], inputs[0].roll(T // 2 % n, 1))
+
+
+@pytest.mark.parametrize("n", [160, 374])
+def test_in_a_graph(n: int) -> None:
+    """Both sweeps captured and replayed on new data: the same bits as outside."""
+    given = problem(9, 5, n, "relu")
+    leaves = [each.float().cuda().requires_grad_() for each in (given.inputs, given.weight, given.bias, given.initial)]
+    upstream = given.upstream.float().cuda()
+
+    def step() -> tuple[Tensor, ...]:
+        states = recurrence(*leaves, "relu", backend="cuda")
+        return (states.detach(), *torch.autograd.grad(states, leaves, upstream))
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        step()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            captured = step()
+    with torch.no_grad():
+        for leaf in leaves:
+            leaf.add_(0.1)
+    graph.replay()
+    torch.cuda.synchronize()
+    for inside, outside in zip(captured, step(), strict=True):
+        assert torch.equal(inside, outside)
+
+
+def test_a_layer_says_what_runs_it() -> None:
+    layer = enrnn.ENRNN(3, 40, device="cuda")
+    assert layer.backend_used == "cuda"
+    layer(torch.randn(5, 2, 3, device="cuda"))[0].sum().backward()
+    with pytest.warns(UserWarning, match="loop of torch operations, because the CUDA kernel computes in float32"):
+        assert layer.double().backend_used == "torch"
+    with pytest.warns(UserWarning, match="no room in the registers"):
+        assert enrnn.ENRNN(3, 5000, short_size=10, device="cuda").backend_used == "torch"
+    with pytest.raises(ValueError, match="cannot run this: the CUDA kernel computes in float32"):
+        recurrence(
+            *[torch.zeros(s, device="cuda", dtype=torch.float64) for s in ((2, 2, 2), (2, 2), (2,), (2, 2))], backend="cuda"
+        )
+
+
+def test_a_kernel_is_not_compiled_inside_a_capture() -> None:
+    inputs = torch.randn(3, 2, 59, device="cuda")
+    weight, initial = torch.eye(59, device="cuda"), torch.zeros(2, 59, device="cuda")
+
+    def capture() -> None:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            inputs.add_(1)  # torch warns of an empty graph
+            recurrence(inputs, weight, None, initial, "tanh", backend="cuda")
+
+    with pytest.raises(RuntimeError, match="run the step once before capturing"):
+        capture()
+
+
+def test_shapes_hold_every_size_up_to_1100(record: Recorder) -> None:
+    """And the chip's own limits were asked for, not assumed."""
+    limits = _cuda.limits_of(torch.device("cuda", 0))
+    record(cases=1100)
+    for n in range(1, 1101):
+        assert shape_for(n, 32, 1, limits) is not None, n

@@ -1,0 +1,400 @@
+"""The `cpu` engine is the loop: in states, in the reverse sweep, to the bit from run to run, and beside other threads."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from enrnn.recurrence import _cpu
+from tests._record import Recorder
+
+pytest.importorskip("numba", reason="the cpu engine is compiled by numba")
+
+NONLINEARITIES = ("modrelu", "relu", "tanh", "identity", "paired_modrelu")
+SIZES, BATCHES, STEPS = (1, 2, 3, 7, 17, 33, 65, 96, 129, 172), (1, 2, 3, 5, 50), (1, 2, 9)
+NAN = float("nan")
+
+
+def sigma(z: Tensor, b: Tensor | None, nonlinearity: str) -> Tensor:
+    if nonlinearity in ("modrelu", "paired_modrelu") and b is None:
+        return z
+    if nonlinearity == "modrelu":
+        return torch.sign(z) * torch.relu(z.abs() + b)
+    if nonlinearity == "paired_modrelu":
+        modulus = torch.hypot(*z.chunk(2, dim=-1))
+        scale = torch.where(modulus == 0, 0, torch.relu(modulus + b) / modulus)
+        return z * torch.cat([scale, scale], dim=-1)
+    z = z if b is None else z + b
+    return {"relu": torch.relu, "tanh": torch.tanh, "identity": torch.clone}[nonlinearity](z)
+
+
+def pull_back(g: Tensor, h: Tensor, b: Tensor | None, nonlinearity: str) -> Tensor:
+    """The gradient at the argument of σ, from that at its value h."""
+    if nonlinearity in ("modrelu", "paired_modrelu") and b is None:
+        return g
+    if nonlinearity == "paired_modrelu":
+        u = torch.complex(*h.chunk(2, dim=-1))
+        modulus = u.abs()
+        u, gradient = u / modulus, torch.complex(*g.chunk(2, dim=-1))
+        scale = modulus / (modulus - b)
+        pulled = torch.where(modulus == 0, 0, scale * gradient + (1 - scale) * u * (u.conj() * gradient).real)
+        return torch.cat([pulled.real, pulled.imag], dim=-1)
+    slope = {"modrelu": h != 0, "relu": h > 0, "tanh": 1 - h * h, "identity": torch.ones_like(h)}[nonlinearity]
+    return g * slope.to(g.dtype)
+
+
+@dataclass(frozen=True)
+class Problem:
+    inputs: Tensor
+    weight: Tensor
+    bias: Tensor | None
+    initial: Tensor
+    nonlinearity: str
+    lengths: Tensor | None
+    upstream: Tensor
+
+    def to(self, dtype: torch.dtype) -> Problem:
+        tensors = {name: getattr(self, name) for name in ("inputs", "weight", "bias", "initial", "upstream")}
+        return replace(self, **{name: None if part is None else part.to(dtype) for name, part in tensors.items()})
+
+    def running(self, t: int) -> Tensor:
+        return torch.ones(len(self.initial), 1, dtype=torch.bool) if self.lengths is None else (t < self.lengths).unsqueeze(-1)
+
+    def loop(self) -> Tensor:
+        h, states = self.initial, []
+        for t, x in enumerate(self.inputs):
+            h = torch.where(self.running(t), sigma(x + h @ self.weight.mT, self.bias, self.nonlinearity), h)
+            states.append(h)
+        return torch.stack(states)
+
+    def reverse_loop(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        grad_z, carried = torch.empty_like(states), torch.zeros_like(states[0])
+        for t in reversed(range(len(states))):
+            total, running = self.upstream[t] + carried, self.running(t)
+            grad_z[t] = torch.where(running, pull_back(total, states[t], self.bias, self.nonlinearity), 0)
+            carried = torch.where(running, grad_z[t] @ self.weight, total)
+        return grad_z, carried
+
+    def engine(self, long_size: int = 0) -> tuple[Tensor, Tensor]:
+        states, final = (torch.full(like.shape, NAN, dtype=like.dtype) for like in (self.inputs, self.initial))
+        arguments = self.weight, self.bias, self.initial, self.nonlinearity, self.lengths
+        _cpu.forward(self.inputs, *arguments, states, final, long_size)
+        return states, final
+
+    def reverse_engine(self, states: Tensor, long_size: int = 0) -> tuple[Tensor, Tensor]:
+        grad_z, grad_initial = (torch.full(like.shape, NAN, dtype=like.dtype) for like in (self.inputs, self.initial))
+        arguments = self.upstream, states, self.weight, self.bias, self.nonlinearity, self.lengths
+        _cpu.backward(*arguments, grad_z, grad_initial, long_size)
+        return grad_z, grad_initial
+
+
+def problem(
+    steps: int, batch: int, n: int, nonlinearity: str = "modrelu", *, bias: bool = True, lengths: bool = False, seed: int = 0
+) -> Problem:
+    """In float64, ‖W‖₂ = 1, and a bias below zero, so that σ is continuous and errors do not grow."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, dtype=torch.float64, generator=generator)
+
+    weight = normal(n, n)
+    threshold = -normal(n // 2 if nonlinearity == "paired_modrelu" else n).abs() / 4
+    ends = torch.randint(-1, steps + 2, (batch,), generator=generator, dtype=torch.int32 if seed % 2 else torch.int64)
+    return Problem(
+        normal(steps, batch, n),
+        weight / torch.linalg.matrix_norm(weight, 2),
+        threshold if bias else None,
+        normal(batch, n),
+        nonlinearity,
+        ends if lengths else None,
+        normal(steps, batch, n),
+    )
+
+
+def sizes_of(nonlinearity: str) -> tuple[int, ...]:
+    return tuple(n for n in SIZES if nonlinearity != "paired_modrelu" or n % 2 == 0)
+
+
+class Framed:
+    """A tensor in the midst of a larger one, as a part of a layer's units is; all of it NaN until it is written."""
+
+    def __init__(self, shape: torch.Size, dtype: torch.dtype) -> None:
+        self.whole = torch.full((*shape[:-2], shape[-2] + 2, shape[-1] + 5), NAN, dtype=dtype)
+        self.part = self.whole[..., 1:-1, 3:-2]
+
+    def filled(self, values: Tensor) -> Tensor:
+        self.part.copy_(values)
+        return self.part
+
+    def only_the_part_was_written(self) -> bool:
+        return not self.part.isnan().any() and int((~self.whole.isnan()).sum()) == self.part.numel()
+
+
+def no_worse(found: Tensor, exact: Tensor, loop: Tensor, summands: Tensor) -> float:
+    """The error of `found` over what it may be: 1 at most. The loop may be exact by luck, and is so by definition in float64;
+    a sum of n products then is off by n roundings of either sign."""
+    error, own = (float((one.double() - exact).abs().max()) for one in (found, loop))
+    rounding = torch.finfo(found.dtype).eps * float(summands.abs().max())
+    return error / (4 * own + 4 * found.shape[-1] ** 0.5 * rounding)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
+def test_states_and_reverse_sweep_are_those_of_the_loop(
+    record: Recorder, full: bool, nonlinearity: str, dtype: torch.dtype
+) -> None:
+    cases = list(itertools.product(sizes_of(nonlinearity), BATCHES, STEPS, [False, True], [False, True]))
+    for seed, (n, batch, steps, bias, lengths) in enumerate(cases):
+        if not full and seed % 7:  # prime to all the counts, so that every value and every pair of them comes up
+            continue
+        mine = problem(steps, batch, n, nonlinearity, bias=bias, lengths=lengths, seed=seed).to(dtype)
+        exact = mine.to(torch.float64)  # of numbers that both can hold
+        inputs, initial, upstream = (
+            Framed(part.shape, dtype).filled(part) for part in (mine.inputs, mine.initial, mine.upstream)
+        )
+        states, grad_z = Framed(inputs.shape, dtype), Framed(inputs.shape, dtype)
+        final, grad_initial = Framed(initial.shape, dtype), Framed(initial.shape, dtype)
+
+        _cpu.forward(inputs, mine.weight, mine.bias, initial, nonlinearity, mine.lengths, states.part, final.part)
+        assert states.only_the_part_was_written()
+        assert final.only_the_part_was_written()
+        assert torch.equal(final.part, states.part[-1])
+        ratio = no_worse(states.part, exact.loop(), mine.loop(), torch.cat([mine.inputs, mine.initial.unsqueeze(0)]))
+
+        sources = upstream, states.part, mine.weight, mine.bias, nonlinearity, mine.lengths
+        _cpu.backward(*sources, grad_z.part, grad_initial.part)
+        assert grad_z.only_the_part_was_written()
+        assert grad_initial.only_the_part_was_written()
+        expected, loop = exact.reverse_loop(states.part.double()), mine.reverse_loop(states.part)
+        backward = [
+            no_worse(found, *both, mine.upstream)
+            for found, *both in zip((grad_z.part, grad_initial.part), expected, loop, strict=True)
+        ]
+        record(cases=1, worst_ratio=max(ratio, *backward))
+        assert max(ratio, *backward) <= 1, (n, batch, steps, bias, lengths)
+
+
+@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
+@pytest.mark.parametrize("lengths", [False, True])
+def test_the_reverse_sweep_is_the_derivative_of_the_forward_one(record: Recorder, nonlinearity: str, lengths: bool) -> None:
+    """Against autograd; so the loop above has no error in common with the engine."""
+    given = problem(9, 5, 34, nonlinearity, lengths=lengths)
+    parts = [given.inputs.requires_grad_(), given.initial.requires_grad_()]
+    expected = torch.autograd.grad(given.loop(), parts, given.upstream)
+    given.inputs.requires_grad_(False)
+    given.initial.requires_grad_(False)
+    states, _ = given.engine()
+    for found, truth in zip(given.reverse_engine(states), expected, strict=True):
+        error = float((found - truth).abs().max() / truth.abs().max())
+        record(cases=1, worst_error=error)
+        assert error <= 9 * 34 * torch.finfo(torch.float64).eps
+
+
+@pytest.mark.parametrize("nonlinearity", ["modrelu", "paired_modrelu"])
+def test_one_step_with_a_bias_of_either_sign(nonlinearity: str) -> None:
+    """Where σ jumps, at z = 0, rounding decides; everywhere else the loop is right."""
+    given = problem(1, 50, 96, nonlinearity)
+    assert given.bias is not None
+    given = replace(given, bias=torch.where(torch.rand(given.bias.shape) < 0.5, given.bias, -given.bias))
+    z = given.inputs + given.initial @ given.weight.mT
+    far = z.abs() > 1e-3
+    exact, single = given.loop(), given.to(torch.float32)
+    found, _ = single.engine()
+    assert (exact.sign() != z.sign()).any()  # a bias above and one below zero were both at work
+    assert float((found - exact)[far].abs().max()) <= 100 * torch.finfo(torch.float32).eps * float(z.abs().max())
+
+
+@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
+def test_tanh_and_its_kin_at_the_ends_of_the_range(nonlinearity: str) -> None:
+    """Each of σ at arguments from 1e-30 to 1e30, by one step from nothing."""
+    z = torch.logspace(-30, 30, 400, dtype=torch.float64)
+    z = torch.cat([z, -z, torch.zeros(2)]).view(1, 1, -1)
+    n = z.shape[-1]
+    bias = torch.zeros(n // 2 if nonlinearity == "paired_modrelu" else n, dtype=torch.float64)
+    for dtype in (torch.float32, torch.float64):
+        given = Problem(z, torch.zeros(n, n), bias, torch.zeros(1, n), nonlinearity, None, z).to(dtype)
+        found, _ = given.engine()
+        exact = sigma(given.inputs.double(), bias, nonlinearity)
+        assert float(((found - exact).abs() / exact.abs().clamp(min=1e-300)).max()) <= 8 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize(("batch", "long", "short"), [(1, 1, 1), (3, 7, 20), (50, 33, 64), (5, 96, 17)])
+@pytest.mark.parametrize("nonlinearity", ["modrelu", "tanh"])
+def test_the_zero_block_is_left_out(nonlinearity: str, batch: int, long: int, short: int) -> None:
+    """`W = [[W_L, W_C], [0, W_S]]`: the same bits as with the zeros, and what stands in their place is not read."""
+    given = problem(5, batch, long + short, nonlinearity, lengths=True).to(torch.float32)
+    given.weight[long:, :long] = 0
+    states, final = given.engine()
+    gradients = given.reverse_engine(states)
+    given.weight[long:, :long] = NAN
+    expected = (states, final, *gradients)
+    for found, truth in zip((*given.engine(long), *given.reverse_engine(states, long)), expected, strict=True):
+        assert torch.equal(found, truth)
+
+
+@pytest.fixture
+def many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads are woken for the smallest sequence."""
+    monkeypatch.setattr(_cpu, "WORK_OF_A_THREAD", 1)
+
+
+@pytest.mark.parametrize("lengths", [False, True])
+@pytest.mark.usefixtures("many_threads")
+def test_every_bit_is_the_same_in_every_run_with_any_threads_and_in_any_batch(lengths: bool) -> None:
+    given = problem(9, 13, 65, lengths=lengths).to(torch.float32)
+    before = torch.get_num_threads()
+    outcomes = []
+    try:
+        for threads in (1, 1, 2, 3, 16):
+            torch.set_num_threads(threads)
+            states, _ = given.engine()
+            outcomes.append((states, *given.reverse_engine(states)))
+    finally:
+        torch.set_num_threads(before)
+    for outcome in outcomes[1:]:
+        assert all(torch.equal(one, other) for one, other in zip(outcome, outcomes[0], strict=True))
+    few = replace(
+        given,
+        inputs=given.inputs[:, 4:6],
+        initial=given.initial[4:6],
+        upstream=given.upstream[:, 4:6],
+        lengths=None if given.lengths is None else given.lengths[4:6],
+    )
+    assert torch.equal(few.engine()[0], outcomes[0][0][:, 4:6])
+    assert torch.equal(few.reverse_engine(outcomes[0][0][:, 4:6])[0], outcomes[0][1][:, 4:6])
+
+
+@pytest.mark.parametrize("lengths", [False, True])
+def test_the_final_state_alone_is_that_of_all_states(lengths: bool) -> None:
+    for steps in (1, 2, 9):
+        given = problem(steps, 5, 33, lengths=lengths).to(torch.float32)
+        final = torch.full_like(given.initial, NAN)
+        _cpu.forward(given.inputs, given.weight, given.bias, given.initial, "modrelu", given.lengths, None, final)
+        assert torch.equal(final, given.engine()[1])
+
+
+@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
+@pytest.mark.parametrize("where", ["inputs", "weight", "bias", "initial"])
+def test_what_is_not_a_number_comes_out_where_it_does_in_the_loop(nonlinearity: str, where: str) -> None:
+    given = problem(4, 5, 34, nonlinearity).to(torch.float32)
+    part = getattr(given, where)
+    part[(2, 1, 3)[-part.dim() :]] = NAN
+    found, expected = given.engine()[0], given.loop()
+    assert torch.equal(found.isnan(), expected.isnan())
+    assert found.isnan().any()
+    assert not found.isnan().all()
+
+
+@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
+def test_a_gradient_that_is_not_a_number_reaches_the_initial_state(nonlinearity: str) -> None:
+    given = problem(4, 5, 34, nonlinearity).to(torch.float32)
+    states, _ = given.engine()
+    active = int((states[2, 1] != 0).nonzero()[0])
+    given.upstream[2, 1, active] = NAN
+    for found, expected in zip(given.reverse_engine(states), given.reverse_loop(states), strict=True):
+        assert torch.equal(found.isnan(), expected.isnan())
+        assert found.isnan().any()
+
+
+def test_a_state_that_is_exactly_zero_has_the_slope_of_the_loop() -> None:
+    for nonlinearity, bias in itertools.product(NONLINEARITIES, [False, True]):
+        given = problem(3, 2, 4, nonlinearity, bias=bias)
+        given = replace(given, inputs=torch.zeros_like(given.inputs), initial=torch.zeros_like(given.initial))
+        given = given if given.bias is None else replace(given, bias=torch.zeros_like(given.bias))
+        states, _ = given.engine()
+        assert not states.any()
+        for found, expected in zip(given.reverse_engine(states), given.reverse_loop(states), strict=True):
+            assert torch.allclose(found, expected, rtol=1e-14, atol=1e-14)
+
+
+def test_strides_of_all_kinds_are_read() -> None:
+    given = problem(6, 4, 20).to(torch.float32)
+    states, _ = given.engine()
+    expected = given.reverse_engine(states)
+    scattered = replace(
+        given,
+        inputs=given.inputs.permute(2, 1, 0).contiguous().permute(2, 1, 0),
+        initial=given.initial.mT.contiguous().mT,
+        weight=given.weight.mT.contiguous().mT,
+        bias=torch.stack([given.bias, given.bias], dim=-1)[:, 0],
+    )
+    assert torch.equal(scattered.engine()[0], states)
+    assert torch.equal(scattered.reverse_engine(states.transpose(0, 1).contiguous().transpose(0, 1))[0], expected[0])
+    ones = replace(given, upstream=torch.ones(()).expand_as(given.upstream))
+    full = replace(given, upstream=torch.ones_like(given.upstream))
+    assert torch.equal(ones.reverse_engine(states)[0], full.reverse_engine(states)[0])
+
+
+def test_no_sequences_are_no_work() -> None:
+    given = problem(3, 0, 5)
+    assert given.engine()[0].shape == (3, 0, 5)
+    assert given.reverse_engine(given.inputs)[1].shape == (0, 5)
+
+
+@pytest.mark.usefixtures("many_threads")
+def test_several_python_threads_may_call_at_once() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        given = [problem(20, 7, n, seed=n).to(torch.float32) for n in (17, 33, 65, 96)]
+        expected = [one.engine()[0] for one in given]
+        with ThreadPoolExecutor(8) as callers:
+            answers = list(callers.map(lambda i: given[i % 4].engine()[0], range(200)))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(answer, expected[i % 4]) for i, answer in enumerate(answers))
+
+
+def in_a_new_interpreter(code: str) -> str:
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
+    return run.stdout.strip()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_child_that_was_forked_after_use_has_threads_of_its_own() -> None:
+    """A pool whose threads stayed with the parent would never answer: the alarm ends such a child."""
+    answer = in_a_new_interpreter(
+        "import os, signal, warnings, torch\n"
+        "from enrnn.recurrence import _cpu\n"
+        "warnings.simplefilter('ignore')\n"  # newer Pythons warn of any fork beside threads
+        "_cpu.WORK_OF_A_THREAD = 1\n"
+        "torch.set_num_threads(2)\n"
+        "inputs, weight, states = torch.randn(5, 4, 8), torch.eye(8) / 2, torch.empty(5, 4, 8)\n"
+        "def run():\n"
+        "    _cpu.forward(inputs, weight, None, inputs[0], 'relu', None, states, torch.empty(4, 8))\n"
+        "    return states.clone()\n"
+        "expected = run()\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    signal.alarm(30)\n"
+        "    os._exit(0 if torch.equal(run(), expected) else 1)\n"
+        "print(os.waitpid(child, 0)[1], torch.equal(run(), expected))"
+    )
+    assert answer == "0 True"
+
+
+def test_numba_is_not_imported_before_the_engine_is_asked_for() -> None:
+    answer = in_a_new_interpreter(
+        "import sys, enrnn, enrnn.functional\n"
+        "from enrnn.recurrence import _cpu\n"
+        "before = 'numba' in sys.modules\n"
+        "print(before, _cpu.unavailable(), 'numba' in sys.modules)"
+    )
+    assert answer == "False None True"
+
+
+def test_without_numba_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    _cpu.unavailable.cache_clear()
+    assert _cpu.unavailable() == "numba is not installed (pip install enrnn[cpu])"
+    monkeypatch.undo()
+    _cpu.unavailable.cache_clear()
+    assert _cpu.unavailable() is None
