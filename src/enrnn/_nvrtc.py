@@ -24,14 +24,15 @@ class Kernel:
         self._function = function
         self._shared = shared
 
-    def __call__(self, grid: int, block: int, *arguments: torch.Tensor | int | None) -> None:
+    def __call__(self, grid: int | tuple[int, int], block: int, *arguments: torch.Tensor | int | None) -> None:
         """Tensors are passed as pointers, None as the null pointer, integers as `long long`."""
         from cuda.bindings import driver
 
         values = tuple(each.data_ptr() if isinstance(each, torch.Tensor) else each or 0 for each in arguments)
         types = tuple(ctypes.c_longlong if isinstance(each, int) else ctypes.c_void_p for each in arguments)
         stream = torch.cuda.current_stream().cuda_stream
-        sizes = (grid, 1, 1, block, 1, 1, self._shared)
+        across, down = (grid, 1) if isinstance(grid, int) else grid
+        sizes = (across, down, 1, block, 1, 1, self._shared)
         _checked(driver.cuLaunchKernel(self._function, *sizes, stream, (values, types), 0))
 
 
@@ -76,26 +77,24 @@ def compile_cubin(source: str, arch: str, defines: dict[str, int]) -> bytes:
     return bytes(cubin)
 
 
-def load(source: Path, name: str, device: torch.device, shared: int, **defines: int) -> Kernel:
-    """The kernel `name` of a source file for the given CUDA device, with so many bytes of shared memory for each block."""
-    return _load(source.read_text(encoding="utf-8"), name, device, shared, defines)
-
-
-def _load(source: str, name: str, device: torch.device, shared: int, defines: dict[str, int]) -> Kernel:
+def load(source: str, kernels: dict[str, int], device: torch.device, **defines: int) -> list[Kernel]:
+    """Kernels of a source text for the given CUDA device, each with so many bytes of shared memory for a thread block."""
     from cuda.bindings import driver
 
     major, minor = torch.cuda.get_device_capability(device)
     cubin = compile_cubin(source, f"sm_{major}{minor}", defines)
+    loaded = []
     with torch.cuda.device(device):
         torch.cuda.current_stream().synchronize()  # makes torch's context the current one
         (module,) = _checked(driver.cuModuleLoadData(cubin))
-        (function,) = _checked(driver.cuModuleGetFunction(module, name.encode()))
-        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        _checked(driver.cuFuncSetAttribute(function, attribute, shared))
-        if defines.get("CLUSTER", 1) > PORTABLE_CLUSTER:
-            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-            _checked(driver.cuFuncSetAttribute(function, attribute, 1))
-    return Kernel(function, shared)
+        kinds = driver.CUfunction_attribute
+        for name, shared in kernels.items():
+            (function,) = _checked(driver.cuModuleGetFunction(module, name.encode()))
+            _checked(driver.cuFuncSetAttribute(function, kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared))
+            if defines.get("CLUSTER", 1) > PORTABLE_CLUSTER:
+                _checked(driver.cuFuncSetAttribute(function, kinds.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
+            loaded.append(Kernel(function, shared))
+    return loaded
 
 
 def room_of(device: torch.device) -> tuple[int, int]:
@@ -119,7 +118,7 @@ def clusters_at_once(device: torch.device) -> tuple[int, ...]:
     shared = room_of(device)[1] // 2 + 1024
     found = []
     for size in range(2, 2 * PORTABLE_CLUSTER + 1):
-        kernel = _load('extern "C" __global__ void nothing() {}', "nothing", device, shared, {"CLUSTER": size})
+        (kernel,) = load('extern "C" __global__ void nothing() {}', {"nothing": shared}, device, CLUSTER=size)
         extent = driver.CUlaunchAttribute()
         extent.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
         extent.value.clusterDim.x, extent.value.clusterDim.y, extent.value.clusterDim.z = size, 1, 1

@@ -39,6 +39,12 @@ def test_normalize_spectrum(name: str) -> None:
     opcheck(torch.ops.enrnn.normalize_spectrum.default, (T, torch.tensor(normalizing), epsilon, "auto"))
 
 
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_shifted_skew_inverse(size: int) -> None:
+    skew = normal(size, size, requires_grad=False)
+    opcheck(torch.ops.enrnn.shifted_skew_inverse.default, ((skew - skew.mT).requires_grad_(),))
+
+
 def sequence(nonlinearity: str, *, bias: bool, lengths: bool, dtype: torch.dtype = torch.float64) -> tuple[object, ...]:
     steps, batch, size = 4, 3, 5
     return (
@@ -64,6 +70,17 @@ def test_recurrence_in_float32_without_gradients() -> None:
     arguments = sequence("modrelu", bias=True, lengths=True, dtype=torch.float32)
     detached = tuple(a.detach() if isinstance(a, Tensor) and a.is_floating_point() else a for a in arguments)
     opcheck(torch.ops.enrnn.recurrence.default, detached)
+
+
+@pytest.mark.parametrize("backend", ["torch", "cpu"])
+def test_two_parts_and_their_final_state(backend: str) -> None:
+    q, s = 3, 2
+    inputs, _, _, _, bias, initial, nonlinearity, lengths, _ = sequence("modrelu", bias=True, lengths=True)
+    blocks = [(normal(*shape) / 2).detach().requires_grad_() for shape in ((q, q), (q, s), (s, s))]
+    arguments = (inputs, *blocks, bias, initial, nonlinearity, lengths, backend)
+    opcheck(torch.ops.enrnn.recurrence.default, arguments)
+    detached = tuple(a.detach() if isinstance(a, Tensor) else a for a in arguments)
+    opcheck(torch.ops.enrnn.final_state.default, detached)
 
 
 @pytest.mark.parametrize("lengths", [False, True], ids=["whole", "lengths"])

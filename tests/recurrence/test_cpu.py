@@ -304,6 +304,15 @@ def test_a_gradient_that_is_not_a_number_reaches_the_initial_state(nonlinearity:
         assert found.isnan().any()
 
 
+@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
+def test_a_state_that_is_not_a_number_has_the_slope_of_the_loop(nonlinearity: str) -> None:
+    given = problem(4, 5, 34, nonlinearity).to(torch.float32)
+    states, _ = given.engine()
+    states[2, 1, 3] = NAN
+    for found, expected in zip(given.reverse_engine(states), given.reverse_loop(states), strict=True):
+        assert torch.allclose(found, expected, rtol=1e-5, atol=1e-5, equal_nan=True)
+
+
 def test_a_state_that_is_exactly_zero_has_the_slope_of_the_loop() -> None:
     for nonlinearity, bias in itertools.product(NONLINEARITIES, [False, True]):
         given = problem(3, 2, 4, nonlinearity, bias=bias)

@@ -43,6 +43,9 @@ class LongShort(RecurrentModule):
         self.coupling_init = one_of("coupling_init", coupling_init, COUPLING_INITS)
         self.solver = one_of("solver", solver, SOLVERS)
 
+    def _largest_matrix(self) -> int:
+        return max(self.long_size, self.short_size)
+
     def _add_recurrence(self, suffix: str) -> None:
         q, s = self.long_size, self.short_size
         if q:

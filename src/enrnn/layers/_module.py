@@ -70,12 +70,16 @@ class RecurrentModule(nn.Module):
         like = next(self.parameters())
         # As `_run` calls it: the bias of any σ but modReLU has been added to the inputs by then.
         threshold = self.bias and self.nonlinearity == "modrelu"
-        return backend_used(self.backend, like, self.hidden_size, self.nonlinearity, bias=threshold)
+        return backend_used(self.backend, like, self._largest_matrix(), self.nonlinearity, bias=threshold)
 
     def check(self) -> None:
         """Raise what was flagged on the device during compiled, exported or captured runs; quiet when all is well."""
         for _, matrix in self._constrained_matrices():
             matrix.check()
+
+    def _largest_matrix(self) -> int:
+        """The size of the largest recurrent matrix that is swept over on its own."""
+        return self.hidden_size
 
     def _add_recurrence(self, suffix: str) -> None:
         """Register the parameters of `W`, under names that end in `suffix`."""

@@ -6,6 +6,7 @@ from torch import Tensor
 from .._checks import count_within, square_matrix
 from .._precision import working_dtype
 from ._contract import Matrix, rotation_angles
+from ._inverse import shifted_skew_inverse
 
 
 class Cayley(Matrix):
@@ -32,8 +33,8 @@ class Cayley(Matrix):
         upper = original.to(signs.dtype).triu(1)
         skew = upper - upper.mT
         identity = torch.eye(skew.shape[0], dtype=skew.dtype, device=skew.device)
-        # I + A is never singular (its singular values are at least 1), so the error code needs no look.
-        orthogonal: Tensor = torch.linalg.solve_ex(identity + skew, (identity - skew) * signs)[0]
+        # (I + A)⁻¹(I − A) = 2(I + A)⁻¹ − I, and I + A is never singular: its singular values are at least 1.
+        orthogonal: Tensor = (2 * shifted_skew_inverse(skew) - identity) * signs
         return orthogonal.to(original.dtype)
 
     def right_inverse(self, matrix: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import functools
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from .. import _nvrtc
 from .._nvrtc import Kernel
 from .._precision import capturing
 from ..nonlinearities import NONLINEARITIES
-from ._shapes import Limits, Shape, one_block, shape_for
+from ._shapes import Limits, Shape, shape_for
 
 SOURCE = Path(__file__).with_name("recurrence.cu")
 SIGMA = {"modrelu": 0, "relu": 1, "tanh": 2, "identity": 3, "paired_modrelu": 4}
@@ -53,13 +54,6 @@ def limits_of(device: torch.device) -> Limits:
     return Limits(*_nvrtc.room_of(device), (torch.cuda.get_device_properties(device).multi_processor_count, *clusters))
 
 
-def in_one_block(n: int, nonlinearity: str, device: torch.device) -> bool:
-    """Whether one thread block holds a matrix of n units in its registers. Then a step costs so much more than its arithmetic
-    that one matrix with a zero block is faster than two matrices one after the other."""
-    shape = one_block(n, NONLINEARITIES[nonlinearity].parts, limits_of(device))
-    return shape is not None and shape.shared_chunks == 0
-
-
 Blocks = tuple[Tensor, Tensor | None, Tensor]
 """`W_L`, `W_C` (or None) and `W_S` of the one matrix `[[W_L, W_C], [0, W_S]]`."""
 
@@ -75,17 +69,16 @@ def forward(
     final: Tensor,
 ) -> None:
     T, B, n = inputs.shape
-    shape, kernel = _kernel(n, B, nonlinearity, False, inputs)
+    kernels = _kernels_for(n, B, nonlinearity, False, inputs)
     inputs, initial = _rows(inputs), _rows(initial)
-    kernel(
-        *_grid(shape, B),
-        *(blocks := _blocks(weight)),
-        *(bias, None if lengths is None else lengths.long()),
+    kernels.sweep(
+        *_grid(kernels.shape, B),
+        *(_packed(weight, n, kernels), bias, None if lengths is None else lengths.long()),
         *(initial, initial.stride(0), final, final.stride(0)),
         *(inputs, inputs.stride(0), inputs.stride(1)),
         *(None, 0, 0),
         *((None, 0, 0) if states is None else (states, states.stride(0), states.stride(1))),
-        *(T, B, n, blocks[0].shape[0]),
+        *(T, B, n),
     )
 
 
@@ -100,17 +93,16 @@ def backward(
     grad_initial: Tensor,
 ) -> None:
     T, B, n = states.shape
-    shape, kernel = _kernel(n, B, nonlinearity, True, states)
+    kernels = _kernels_for(n, B, nonlinearity, True, states)
     grad_states, states = _rows(grad_states), _rows(states)
-    kernel(
-        *_grid(shape, B),
-        *(blocks := _blocks(weight)),
-        *(bias, None if lengths is None else lengths.long()),
+    kernels.sweep(
+        *_grid(kernels.shape, B),
+        *(_packed(weight, n, kernels), bias, None if lengths is None else lengths.long()),
         *(None, 0, grad_initial, grad_initial.stride(0)),
         *(grad_states, grad_states.stride(0), grad_states.stride(1)),
         *(states, states.stride(0), states.stride(1)),
         *(grad_z, grad_z.stride(0), grad_z.stride(1)),
-        *(T, B, n, blocks[0].shape[0]),
+        *(T, B, n),
     )
 
 
@@ -119,36 +111,46 @@ def _rows(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _blocks(weight: Tensor | Blocks) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """A plain matrix is all long."""
+def _packed(weight: Tensor | Blocks, n: int, kernels: "Kernels") -> Tensor:
+    """The matrix as the sweep's threads want it. A plain one is all long."""
     long, coupling, short = (weight, None, None) if isinstance(weight, Tensor) else weight
-    return long.contiguous(), None if coupling is None else coupling.contiguous(), None if short is None else short.contiguous()
+    blocks = (None if block is None else block.contiguous() for block in (long, coupling, short))
+    shape = kernels.shape
+    grid = shape.cluster * (shape.chunks + shape.shared_chunks)
+    packed = long.new_empty(grid * shape.quads * shape.threads * 4)
+    kernels.pack(grid, shape.threads, *blocks, packed, n, long.shape[0])
+    return packed
 
 
 def _grid(shape: Shape, sequences: int) -> tuple[int, int]:
     return shape.cluster * -(-sequences // shape.batch), shape.threads
 
 
-_kernels: dict[tuple[Shape, str, bool, torch.device], Kernel] = {}
+class Kernels(NamedTuple):
+    """The two kernels of `recurrence.cu` for one shape, nonlinearity and direction."""
+
+    shape: Shape
+    pack: Kernel
+    sweep: Kernel
 
 
-def _kernel(n: int, sequences: int, nonlinearity: str, backward: bool, like: Tensor) -> tuple[Shape, Kernel]:
-    parts = NONLINEARITIES[nonlinearity].parts
-    shape = shape_for(n, sequences, parts, limits_of(like.device))
+_loaded: dict[tuple[Shape, str, bool, torch.device], Kernels] = {}
+
+
+def _kernels_for(n: int, sequences: int, nonlinearity: str, backward: bool, like: Tensor) -> Kernels:
+    shape = shape_for(n, sequences, NONLINEARITIES[nonlinearity].parts, limits_of(like.device))
     assert shape is not None  # or `why_not` would have said so
     key = (shape, nonlinearity, backward, like.device)
-    if key not in _kernels:
+    if key not in _loaded:
         if capturing(like):
             raise RuntimeError(
                 "a kernel cannot be compiled while a CUDA graph is captured: run the step once before capturing it"
             )
-        _kernels[key] = load(shape, nonlinearity, backward, like.device)
-    return shape, _kernels[key]
-
-
-def load(shape: Shape, nonlinearity: str, backward: bool, device: torch.device) -> Kernel:
-    given = defines(shape, nonlinearity, backward)
-    return _nvrtc.load(SOURCE, "sweep", device, given["SHARED_BYTES"], **given)
+        given = defines(shape, nonlinearity, backward)
+        source = SOURCE.read_text(encoding="utf-8")
+        pack, sweep = _nvrtc.load(source, {"pack": 0, "sweep": given["SHARED_BYTES"]}, like.device, **given)
+        _loaded[key] = Kernels(shape, pack, sweep)
+    return _loaded[key]
 
 
 def defines(shape: Shape, nonlinearity: str, backward: bool) -> dict[str, int]:

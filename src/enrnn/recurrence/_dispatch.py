@@ -68,7 +68,7 @@ def long_short_recurrence(
 
 
 def backend_used(backend: str, like: Tensor, n: int, nonlinearity: str | Callable[[Tensor], Tensor], *, bias: bool = True) -> str:
-    """The backend that runs a recurrence of n units on tensors such as `like`."""
+    """The backend that runs a recurrence on tensors such as `like`, with n units in the largest matrix."""
     fusable, backend = _fusable(nonlinearity, bias, backend)
     return "reference" if fusable is None else choose(backend, like.device, state_dtype(like.dtype), n, fusable)
 

@@ -3,13 +3,16 @@
 import functools
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .._checks import InputError
 from . import _cpu, _cuda, _torch
+from ._cuda import Blocks
+from ._shapes import as_one
+from .reference import block_matrix
 
 
 class Engine(NamedTuple):
@@ -24,17 +27,39 @@ class Engine(NamedTuple):
 
 def engine_for(backend: str, like: Tensor, nonlinearity: str, long: Tensor | None, short: Tensor | None) -> Engine:
     """The engine for tensors such as `like` and matrices of these sizes; a fallback from `auto` warns once and says why."""
-    n = like.shape[-1]
-    name = choose(backend, like.device, like.dtype, n, nonlinearity)
+    largest = max(block.shape[-1] for block in (long, short) if block is not None)
+    name = choose(backend, like.device, like.dtype, largest, nonlinearity)
     if name == "cuda":
-        return Engine(name, _cuda.forward, _cuda.backward, _cuda.in_one_block(n, nonlinearity, like.device))
-    if name == "cpu":
-        return Engine(name, _cpu.forward, _cpu.backward, False)
+        whole = long is None or short is None or as_one(len(long), len(short), like.shape[1], _cuda.limits_of(like.device))
+        return Engine(name, _cuda.forward, _cuda.backward, whole)
+    if name == "cpu" and like.shape[0] > 1:  # a single step is over before compiled code has been called
+        return Engine(name, _cpu_forward, _cpu_backward, True)
     return Engine(name, _torch.forward, _torch.backward, False)
 
 
+def _cpu_forward(inputs: Tensor, weight: Tensor | Blocks, *others: Any) -> None:
+    whole, long_size = _one_matrix(weight)
+    sweep: Callable[..., None] = _cpu.forward
+    sweep(inputs, whole, *others, long_size)
+
+
+def _cpu_backward(grad_states: Tensor, states: Tensor, weight: Tensor | Blocks, *others: Any) -> None:
+    whole, long_size = _one_matrix(weight)
+    sweep: Callable[..., None] = _cpu.backward
+    sweep(grad_states, states, whole, *others, long_size)
+
+
+def _one_matrix(weight: Tensor | Blocks) -> tuple[Tensor, int]:
+    """The matrix, and q where skipping the zero block of `[[W_L, W_C], [0, W_S]]` saves more than it costs."""
+    if isinstance(weight, Tensor):
+        return weight, 0
+    long, _, short = weight
+    q, s = len(long), len(short)
+    return block_matrix(*weight), q if 8 * q * s >= (q + s) ** 2 else 0
+
+
 def choose(backend: str, device: torch.device, dtype: torch.dtype, n: int, nonlinearity: str) -> str:
-    """The name of the engine: `torch`, `cpu` or `cuda`."""
+    """The name of the engine, `torch`, `cpu` or `cuda`, for n units in the largest matrix."""
     if backend == "torch":
         return backend
     wanted = ("cuda" if device.type == "cuda" else "cpu") if backend == "auto" else backend

@@ -41,6 +41,11 @@ class Shape(NamedTuple):
         return 1 if self.batch >= 4 else 4 // self.batch
 
     @property
+    def quads(self) -> int:
+        """A thread's weights of one chunk, in 16-byte words."""
+        return math.ceil(self.rows * self.columns_a_chunk / 4)
+
+    @property
     def unroll(self) -> int:
         """Steps written out in a row; four pay where a step is short."""
         return 4 if self.cluster == 1 and self.rows <= 6 else 2
@@ -60,7 +65,7 @@ class Shape(NamedTuple):
         state = 2 * slots * self.batch
         staging = warps * _up(warp_rows * self.batch, 4) if self.cluster > 1 else 4
         ahead = 2 * self.unroll * (2 if backward else 1) * self.owned(parts) * parts * self.threads
-        weights = self.shared_chunks * _up(self.rows * self.columns_a_chunk, 4) * self.threads if self.shared_chunks else 4
+        weights = self.shared_chunks * self.quads * 4 * self.threads if self.shared_chunks else 4
         return 4 * (state + staging + ahead + weights) + 16
 
     def registers(self, parts: int) -> int:
@@ -69,15 +74,15 @@ class Shape(NamedTuple):
         return weights + (self.rows + self.columns_a_chunk) * self.batch + 46 + 20 * (parts - 1)
 
     def cycles(self, n: int, parts: int) -> float:
-        """A step's cost, by a model fitted to 700 measured shapes on an H200 (it is right to about 20 %, its choices to 10 %)."""
-        warps, chunks, quads = self.threads // 32, self.chunks + self.shared_chunks, _up(self.rows * self.columns_a_chunk, 4)
+        """A step's cost, by a model fitted to 700 measured shapes on an H200. It is off by 20 %, its choices by some 10 %."""
+        warps, chunks = self.threads // 32, self.chunks + self.shared_chunks
         products = math.ceil(warps / 4) * self.rows * self.columns_a_chunk * chunks * self.batch
-        loads = warps * (chunks * max(4, self.batch) + self.shared_chunks * quads)
+        loads = warps * (chunks * max(4, self.batch) + self.shared_chunks * 4 * self.quads)
         count, lanes, shuffles = self.rows * self.batch, self.lanes, 0
         while lanes > 1:
             count, lanes = (count + 1) // 2, lanes // 2
             shuffles += count
-        exchange = 640 + 0.37 * n * self.batch * (self.cluster - 1) / self.cluster if self.cluster > 1 else 0
+        exchange = 250 + 0.37 * n * self.batch * (self.cluster - 1) / self.cluster if self.cluster > 1 else 0
         alone = 150 * self.owned(parts) + 17 * math.log2(self.lanes) + 0.44 * warps * shuffles
         return alone + 1.29 * products + 0.67 * loads + exchange
 
@@ -89,11 +94,27 @@ def shape_for(n: int, sequences: int, parts: int, limits: Limits) -> Shape | Non
     if alone is not None and (alone.shared_chunks == 0 or len(limits.clusters) == 1):
         return alone
     candidates = list(_clusters(n, parts, limits)) + ([alone] if alone else [])
+    return min(candidates, key=lambda shape: _cost(shape, n, sequences, parts, limits), default=None)
 
-    def cost(shape: Shape) -> float:
-        return math.ceil(math.ceil(sequences / shape.batch) / limits.clusters[shape.cluster - 1]) * shape.cycles(n, parts)
 
-    return min(candidates, key=cost, default=None)
+BETWEEN = 350
+"""Cycles a step that the product for the coupling and two more launches cost, as measured over some 500 steps."""
+
+
+@functools.lru_cache(maxsize=1024)
+def as_one(q: int, s: int, sequences: int, limits: Limits) -> bool:
+    """Whether `[[W_L, W_C], [0, W_S]]` is faster as one matrix than as two, one sweep after the other.
+
+    Two have fewer products in a row, but pay the latency of a step twice, and small matrices are all latency.
+    """
+    shapes = [(size, shape_for(size, sequences, 1, limits)) for size in (q + s, q, s)]
+    whole, long, short = (_cost(shape, size, sequences, 1, limits) if shape else math.inf for size, shape in shapes)
+    return whole < long + short + BETWEEN
+
+
+def _cost(shape: Shape, n: int, sequences: int, parts: int, limits: Limits) -> float:
+    """Cycles a step, counting clusters that have to wait for others to finish."""
+    return math.ceil(math.ceil(sequences / shape.batch) / limits.clusters[shape.cluster - 1]) * shape.cycles(n, parts)
 
 
 def one_block(n: int, parts: int, limits: Limits) -> Shape | None:
@@ -121,7 +142,8 @@ def _clusters(n: int, parts: int, limits: Limits) -> Iterator[Shape]:
 def _fitted(shape: Shape, n: int, parts: int, limits: Limits) -> Shape | None:
     """The shape with as many chunks as n columns take: in registers, and what has no room there in shared memory."""
     chunks = math.ceil(n / (shape.lanes * shape.columns_a_chunk))
-    most = min(REGISTERS_A_THREAD, limits.registers // shape.threads // 8 * 8)
+    warps = _up(shape.threads // 32, 4)  # a multiprocessor is four, each with a quarter of the registers
+    most = min(REGISTERS_A_THREAD, limits.registers // (32 * warps) // 8 * 8)
     beside = shape.registers(parts)
     in_registers = min(chunks, (most - beside) // (shape.rows * shape.columns_a_chunk))
     if in_registers < 1:

@@ -207,14 +207,45 @@ __device__ void pull_back(const float (&g)[PARTS], const float (&h)[PARTS], floa
     }
 }
 
+// Slots are the order in which the kernels hold units; the two parts of a complex unit are neighbours there, n / 2 apart outside.
+__device__ int unit_of(int slot, int n) { return PARTS == 1 ? slot : slot / 2 + (slot & 1) * (n / 2); }
+
+// Lay out W = [[W_L, W_C], [0, W_S]], or its transpose in the reverse sweep, as the threads of `sweep` want it: block (rank, chunk)
+// of this grid writes, for each thread of block `rank` of a cluster, the weights of that chunk.
+extern "C" __global__ void __launch_bounds__(THREADS) pack(
+    const float* long_long,                     // [q, q]
+    const float* long_short,                    // [q, n - q] or null
+    const float* short_short,                   // [n - q, n - q]
+    float4* packed, long long size, long long long_size)
+{
+    const int n = (int)size, q = (int)long_size, s = n - q;
+    const int rank = blockIdx.x / (CHUNKS + SHARED_CHUNKS), chunk = blockIdx.x % (CHUNKS + SHARED_CHUNKS);
+    const int lane = threadIdx.x % LANES, first_slot = rank * BLOCK_ROWS + threadIdx.x / LANES * ROWS;
+    float quad[QUADS * 4] = {};
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+#pragma unroll
+        for (int e = 0; e < V; e++) {
+            const int slot = first_slot + row_of<ROWS / PARTS, LANES / 2>(r / PARTS, lane) * PARTS + r % PARTS;
+            const int other = (chunk * LANES + lane) * V + e;
+            if (slot >= n || other >= n) continue;
+            const int here = unit_of(slot, n), there = unit_of(other, n);
+            const long long i = BACKWARD ? there : here, j = BACKWARD ? here : there;
+            if (i < q && j < q) quad[r * V + e] = long_long[i * q + j];
+            else if (i < q && long_short) quad[r * V + e] = long_short[i * s + j - q];
+            else if (i >= q && j >= q) quad[r * V + e] = short_short[(i - q) * s + j - q];
+        }
+#pragma unroll
+    for (int k = 0; k < QUADS; k++)
+        packed[(blockIdx.x * QUADS + k) * THREADS + threadIdx.x] = make_float4(quad[4 * k], quad[4 * k + 1], quad[4 * k + 2], quad[4 * k + 3]);
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if CLUSTER > 1
 __cluster_dims__(CLUSTER, 1, 1)
 #endif
 sweep(
-    const float* long_long,                     // [q, q]: the blocks of W = [[W_L, W_C], [0, W_S]], each contiguous, or null
-    const float* long_short,                    // [q, n - q]
-    const float* short_short,                   // [n - q, n - q]
+    const float4* packed,                       // W, or its transpose in the reverse sweep, as `pack` has written it
     const float* bias,                          // [n / PARTS] or null
     const long long* lengths,                   // [B] or null
     const float* start, long long start_row,    // [B, n] or null: the state before the first step
@@ -222,48 +253,33 @@ sweep(
     const float* x, long long x_step, long long x_row,        // [T, B, n]: x, or dL/dh
     const float* h, long long h_step, long long h_row,        // [T, B, n]: the states, read in the reverse sweep
     float* out, long long out_step, long long out_row,        // [T, B, n]: the states, or dz; null where nobody wants them
-    long long steps, long long B, long long size, long long long_size)
+    long long steps, long long B, long long size)
 {
     extern __shared__ __align__(16) unsigned char raw[];
     Shared& shared = *reinterpret_cast<Shared*>(raw);
-    const int n = (int)size, q = (int)long_size, T = (int)steps;
+    const int n = (int)size, T = (int)steps;
     const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
     const int rank = blockIdx.x % CLUSTER;
     const long long first_sequence = (long long)(blockIdx.x / CLUSTER) * BATCH;
     const int first_slot = rank * BLOCK_ROWS + group * ROWS;
-    // Slots are the order in which the kernel holds units; the two parts of a complex unit are neighbours here, n / 2 apart outside.
-    const auto unit_of = [&](int slot) { return PARTS == 1 ? slot : slot / 2 + (slot & 1) * (n / 2); };
     const int apart = n / 2;
 
-    float w[CHUNKS ? CHUNKS : 1][ROWS][V];
+    float w[CHUNKS][QUADS * 4];
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        const int slot = first_slot + row_of<ROWS / PARTS, LANES / 2>(r / PARTS, lane) * PARTS + r % PARTS, row = unit_of(slot), s = n - q;
-        // A row of W, or of its transpose in the reverse sweep: the first q entries lie in one block, the others in another, or are zero.
-        const bool is_long = row < q;
-        const float* left = BACKWARD ? (is_long ? long_long + row : long_short ? long_short + row - q : nullptr) : is_long ? long_long + row * q : nullptr;
-        const float* right = BACKWARD ? (is_long ? nullptr : short_short + row - q - q * s)
-                                      : is_long ? (long_short ? long_short + row * s - q : nullptr) : short_short + (row - q) * s - q;
-        const int left_stride = BACKWARD ? (is_long ? q : s) : 1, right_stride = BACKWARD ? s : 1;
+    for (int i = 0; i < CHUNKS + SHARED_CHUNKS; i++)
 #pragma unroll
-        for (int i = 0; i < CHUNKS + SHARED_CHUNKS; i++)
-#pragma unroll
-            for (int e = 0; e < V; e++) {
-                const int slot_there = (i * LANES + lane) * V + e, column = unit_of(slot_there);
-                const float* from = column < q ? left : right;
-                const bool there = slot < n && slot_there < n && from;
-                const float value = there ? from[column * (column < q ? left_stride : right_stride)] : 0.f;
-                if (i < CHUNKS) w[i < CHUNKS ? i : 0][r][e] = value;
-                else reinterpret_cast<float*>(&shared.weights[i - CHUNKS][(r * V + e) / 4][threadIdx.x])[(r * V + e) % 4] = value;
-            }
-    }
+        for (int k = 0; k < QUADS; k++) {
+            const float4 four = packed[((rank * (CHUNKS + SHARED_CHUNKS) + i) * QUADS + k) * THREADS + threadIdx.x];
+            if (i < CHUNKS) w[i < CHUNKS ? i : 0][4 * k] = four.x, w[i < CHUNKS ? i : 0][4 * k + 1] = four.y, w[i < CHUNKS ? i : 0][4 * k + 2] = four.z, w[i < CHUNKS ? i : 0][4 * k + 3] = four.w;
+            else shared.weights[i - CHUNKS][k][threadIdx.x] = four;
+        }
     for (int i = threadIdx.x; i < SLOTS * BATCH; i += THREADS) shared.state[0][i] = shared.state[1][i] = 0.f;
     for (int i = threadIdx.x; i < (int)(sizeof(shared.ahead) / 4); i += THREADS) (&shared.ahead[0][0][0][0][0])[i] = 0.f;
     block_barrier();
     if (start)
         for (int i = threadIdx.x; i < n * BATCH; i += THREADS) {
             const int slot = i / BATCH, b = i % BATCH;
-            if (first_sequence + b < B) shared.state[0][offset(SLOTS, slot, b)] = start[(first_sequence + b) * start_row + unit_of(slot)];
+            if (first_sequence + b < B) shared.state[0][offset(SLOTS, slot, b)] = start[(first_sequence + b) * start_row + unit_of(slot, n)];
         }
 
     // What this thread owns after the fold, and where that lies.
@@ -280,7 +296,7 @@ sweep(
     for (int k = 0; k < OWNED; k++) {
         const int index = first + k, column = index % BATCH, slot = first_slot + index / BATCH * PARTS;
         sequence[k] = first_sequence + column;
-        unit[k] = unit_of(slot);
+        unit[k] = unit_of(slot, n);
         to[k] = CLUSTER > 1 ? &shared.staging[warp][offset(WARP_ROWS, slot - warp_slot, column)] : &shared.state[0][offset(SLOTS, slot, column)];
         part[k] = column < 4 * FULL ? 4 : TAIL;
         mine[k] = index < end && slot < n;
@@ -379,7 +395,7 @@ sweep(
                 for (int r = 0; r < ROWS; r++)
 #pragma unroll
                     for (int c = 0; c < BATCH; c++)
-                        sum[r % PARTS][r / PARTS * BATCH + c] += (i < CHUNKS ? w[i < CHUNKS ? i : 0][r][e] : quad[r * V + e]) *
+                        sum[r % PARTS][r / PARTS * BATCH + c] += (i < CHUNKS ? w[i < CHUNKS ? i : 0][r * V + e] : quad[r * V + e]) *
                                                                  (i < EARLY ? early[i < EARLY ? i : 0][e * BATCH + c] : value[e * BATCH + c]);
         }
 #pragma unroll

@@ -78,7 +78,7 @@ def _load(tiles: int, device: torch.device) -> Kernel | None:
     if not fits or _nvrtc.unavailable() is not None:
         return None
     try:
-        return _nvrtc.load(SOURCE, "spectral_radius", device, shared, TILES=tiles)
+        return _nvrtc.load(SOURCE.read_text(encoding="utf-8"), {"spectral_radius": shared}, device, TILES=tiles)[0]
     except RuntimeError as error:
         warnings.warn(f"the kernel for the spectral radius is replaced by torch operations: {error}", stacklevel=2)
         return None
