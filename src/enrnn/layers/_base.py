@@ -7,11 +7,15 @@ from typing import overload
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from .._checks import InputError, boolean, positive_int, probability, tensor
 from .._precision import autocasting, state_dtype
 from ._module import Device, Pointwise, RecurrentModule, check_tensors, unusual
+
+STRETCH = 256
+"""Steps that `final_state` runs at once."""
 
 
 class RecurrentLayer(RecurrentModule):
@@ -114,6 +118,23 @@ class RecurrentLayer(RecurrentModule):
             output, final = self._forward(input.transpose(0, 1), hx, None)
             return output.transpose(0, 1), final
         return self._forward(input, hx, None)
+
+    @torch.no_grad()
+    def final_state(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        """The final states of all layers, as `forward` gives them, for sequences whose states need not be kept.
+
+        Memory is taken for a stretch of the sequence at a time, and nothing for gradients. A layer with two directions has to
+        see the whole sequence at once.
+        """
+        tensor("input", input)
+        if self.bidirectional or input.dim() not in (2, 3):
+            return self(input, hx)[1]  # type: ignore[no-any-return]
+        time = 1 if input.dim() == 3 and self.batch_first else 0
+        with parametrize.cached():
+            for stretch in input.split(STRETCH, dim=time) if input.size(time) else [input]:
+                _, hx = self(stretch, hx)
+        assert hx is not None
+        return hx
 
     def _forward_packed(self, packed: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
         data, batch_sizes, order, original_order = packed

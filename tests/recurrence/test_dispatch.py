@@ -1,0 +1,152 @@
+"""Backends are chosen as asked, say what they are, and agree; a fallback is told once."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from torch import Tensor
+
+import enrnn
+from enrnn.functional import long_short_recurrence, recurrence
+from enrnn.nonlinearities import NONLINEARITIES, paired_modrelu
+from enrnn.recurrence import _cpu, _dispatch, _engines
+from tests._record import Recorder
+from tests.recurrence._problems import problem
+
+BACKENDS = ("reference", "torch", "cpu")
+
+
+def leaves(nonlinearity: str, n: int = 10, **options: bool) -> tuple[list[Tensor | None], Tensor | None, Tensor]:
+    given = problem(7, 4, n, nonlinearity, **options)
+    tensors = [given.inputs, given.weight, given.bias, given.initial]
+    return [None if each is None else each.clone().requires_grad_() for each in tensors], given.lengths, given.upstream
+
+
+@pytest.mark.parametrize("lengths", [False, True], ids=["whole", "lengths"])
+@pytest.mark.parametrize("nonlinearity", NONLINEARITIES)
+def test_all_backends_agree(nonlinearity: str, lengths: bool, record: Recorder) -> None:
+    answers = []
+    for backend in BACKENDS:
+        tensors, ends, upstream = leaves(nonlinearity, lengths=lengths)
+        states = recurrence(*tensors, nonlinearity, lengths=ends, backend=backend)
+        answers.append([states.detach(), *torch.autograd.grad(states, tensors, upstream)])
+    worst = max(float((a - b).abs().max()) for other in answers[1:] for a, b in zip(other, answers[0], strict=True))
+    record(cases=len(BACKENDS) - 1, worst_difference=worst)
+    assert worst < 1e-12
+
+
+def test_paired_modrelu_is_modrelu_of_complex_numbers() -> None:
+    """Against complex128, with thresholds of both signs, zero among the arguments, and its gradient by autograd."""
+    z = torch.randn(6, 8, dtype=torch.float64)
+    z[2, [1, 5]] = 0
+    bias = torch.randn(4, dtype=torch.float64)
+    number = torch.complex(z[:, :4], z[:, 4:])
+    expected = torch.where(number == 0, 0, number / number.abs() * torch.relu(number.abs() + bias))
+    found = paired_modrelu(z, bias)
+    torch.testing.assert_close(found, torch.cat([expected.real, expected.imag], dim=1))
+    assert torch.autograd.gradcheck(paired_modrelu, (z[:2].clone().requires_grad_(), bias.clone().requires_grad_()))
+    z.requires_grad_()
+    (gradient,) = torch.autograd.grad(paired_modrelu(z, bias).sum(), z)
+    assert torch.isfinite(gradient).all()
+    assert not gradient[2, [1, 5]].any()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("steps", [1, 2, 200])
+def test_the_final_state_alone(backend: str, steps: int) -> None:
+    """With and without gradients, one matrix and two parts, and sequences that end early."""
+    given = problem(steps, 5, 9, "modrelu", lengths=True)
+    q = 6
+    blocks = (given.weight[:q, :q], given.weight[:q, q:], given.weight[q:, q:])
+    for parts in ((given.weight,), blocks):
+        run = recurrence if len(parts) == 1 else long_short_recurrence
+        arguments = (given.inputs, *parts, given.bias, given.initial, "modrelu")
+        for lengths in (None, given.lengths):
+            states = run(*arguments, lengths=lengths, backend=backend)
+            final = run(*arguments, lengths=lengths, final_only=True, backend=backend)
+            torch.testing.assert_close(final, states[-1], rtol=0, atol=1e-13)
+    initial = given.initial.clone().requires_grad_()
+    final = recurrence(given.inputs, given.weight, given.bias, initial, final_only=True, backend=backend)
+    assert torch.autograd.grad(final.sum(), initial)[0].abs().sum() > 0
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize("shape", [(600, 3, 4), (2, 4), (256, 4)])
+def test_a_layers_final_state(shape: tuple[int, ...], batch_first: bool) -> None:
+    layer = enrnn.ENRNN(4, 8, num_layers=2, batch_first=batch_first).double()
+    x = torch.randn(shape, dtype=torch.float64)
+    if batch_first and len(shape) == 3:
+        x = x.transpose(0, 1)
+    expected = layer(x)[1]
+    final = layer.final_state(x)
+    assert not final.requires_grad
+    torch.testing.assert_close(final, expected.detach(), rtol=0, atol=1e-12)
+    both = enrnn.ENRNN(4, 8, bidirectional=True).double()
+    torch.testing.assert_close(both.final_state(x), both(x)[1].detach())
+
+
+def test_a_gradient_that_is_one_number_everywhere() -> None:
+    """`sum()` hands back a tensor with strides of zero."""
+    for backend in BACKENDS[1:]:
+        tensors, _, _ = leaves("tanh")
+        exact, _, _ = leaves("tanh")
+        found = torch.autograd.grad(recurrence(*tensors, "tanh", backend=backend).sum(), tensors)
+        truth = torch.autograd.grad(recurrence(*exact, "tanh", backend="reference").sum(), exact)
+        for a, b in zip(found, truth, strict=True):
+            torch.testing.assert_close(a, b)
+
+
+def test_a_layer_says_what_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert enrnn.ENRNN(2, 6).backend_used == "cpu"
+    assert enrnn.ENRNN(2, 6).half().backend_used == "cpu"  # states are held in float32
+    assert enrnn.ENRNN(2, 6, backend="torch").backend_used == "torch"
+    assert enrnn.ENRNN(2, 6, backend="reference").backend_used == "reference"
+    assert enrnn.ENRNN(2, 6, nonlinearity=torch.sin).backend_used == "reference"
+    assert enrnn.ENRNNCell(2, 6).backend_used == "cpu"
+    monkeypatch.setattr(_dispatch, "OVERRIDE", "torch")
+    assert enrnn.ENRNN(2, 6).backend_used == "torch"
+    assert enrnn.ENRNN(2, 6, nonlinearity=torch.sin).backend_used == "reference"
+    monkeypatch.setattr(_dispatch, "OVERRIDE", "quick")
+    with pytest.raises(ValueError, match="ENRNN_BACKEND"):
+        enrnn.ENRNN(2, 6)(torch.zeros(3, 1, 2))
+
+
+def test_a_fallback_warns_once_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_cpu, "unavailable", lambda: "numba is not installed (pip install enrnn[cpu])")
+    _engines._warn_once.cache_clear()
+    layer = enrnn.ENRNN(2, 6)
+    with pytest.warns(UserWarning, match=r"loop of torch operations, because numba is not installed \(pip install"):
+        layer(torch.zeros(3, 1, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        layer(torch.zeros(3, 1, 2))
+    with pytest.raises(ValueError, match=r"backend='cpu' cannot run this: numba is not installed"):
+        enrnn.ENRNN(2, 6, backend="cpu")(torch.zeros(3, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"backend": "fast"}, "Unknown backend 'fast'"),
+        ({"backend": "cuda"}, "backend='cuda' cannot run this: the cuda engine runs on cuda tensors, and these are on cpu"),
+        ({"nonlinearity": torch.sin, "backend": "cpu"}, "a callable runs on 'reference'"),
+        ({"nonlinearity": "paired_modrelu"}, "needs an even number of units"),
+    ],
+)
+def test_what_cannot_run_is_named(change: dict[str, object], message: str) -> None:
+    tensors, _, _ = leaves("tanh", n=5)
+    arguments = {"nonlinearity": "tanh", "backend": "auto"} | change
+    with pytest.raises(ValueError, match=message):
+        recurrence(*tensors, **arguments)
+
+
+def test_complex_units_have_one_threshold_each_and_one_matrix() -> None:
+    x, W, h = torch.zeros(2, 1, 4), torch.eye(4), torch.zeros(1, 4)
+    with pytest.raises(ValueError, match=r"bias must have shape \[2\], got \[4\]"):
+        recurrence(x, W, torch.zeros(4), h, "paired_modrelu")
+    with pytest.raises(ValueError, match="works on one recurrent matrix"):
+        long_short_recurrence(x, torch.eye(2), None, torch.eye(2), torch.zeros(2), h, "paired_modrelu")
+    with pytest.raises(ValueError, match="Unknown nonlinearity 'paired_modrelu'"):
+        enrnn.ENRNN(2, 6, nonlinearity="paired_modrelu")

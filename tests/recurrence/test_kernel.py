@@ -1,0 +1,119 @@
+"""The kernels compile for every chip they are meant for, on a machine without a GPU too, and keep their weights in registers."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from enrnn import _nvrtc
+from enrnn.matrices import _inverse
+from enrnn.nonlinearities import NONLINEARITIES
+from enrnn.recurrence import _cuda
+from enrnn.recurrence._shapes import BATCHES, Limits, Shape, as_one, one_block, shape_for
+from tests._record import Recorder
+
+H200 = Limits(65536, 232448, (132, 66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7))
+NO_CLUSTERS = {
+    "sm_80": Limits(65536, 166912, (108,)),
+    "sm_86": Limits(65536, 101376, (82,)),
+    "sm_89": Limits(65536, 101376, (128,)),
+}
+CHIPS = {**NO_CLUSTERS, "sm_90": H200, "sm_100": H200._replace(clusters=(148, *H200.clusters[1:]))}
+CHIPS["sm_120"] = Limits(65536, 101376, (170, 80, 50, 40, 30, 25, 20, 20))
+NAMES = list(NONLINEARITIES)
+
+
+@pytest.fixture(autouse=True)
+def compiler() -> None:
+    if reason := _nvrtc.unavailable():
+        pytest.skip(reason)
+
+
+def resources(source: str, arch: str, defines: dict[str, int]) -> tuple[int, int]:
+    """Registers of the widest kernel and bytes spilled by all, from the assembler's own report."""
+    from cuda.bindings import nvrtc
+
+    options = [f"--gpu-architecture={arch}", "--std=c++17", "--device-as-default-execution-space", "--ptxas-options=-v"]
+    options += [f"-D{name}={value}" for name, value in defines.items()]
+    program = nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], [])[1]
+    status = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])[0]
+    log = bytearray(nvrtc.nvrtcGetProgramLogSize(program)[1])
+    nvrtc.nvrtcGetProgramLog(program, log)
+    assert int(status) == 0, log.decode()
+    registers = [int(found) for found in re.findall(r"Used (\d+) registers", log.decode())]
+    spilled = [int(found) for found in re.findall(r"(\d+) bytes spill stores", log.decode())]
+    assert registers
+    assert spilled
+    return max(registers), sum(spilled)
+
+
+def variants(arch: str) -> list[tuple[Shape, str, bool]]:
+    """The shapes of the paper's sizes and the edges between kinds of shapes, both directions, every nonlinearity somewhere."""
+    sizes = (
+        [20, 96, 160, 192, 224, 310, 374, 468, 720, 1030]
+        if arch == "sm_90"
+        else [310, 720]
+        if arch == "sm_100"
+        else [32, 128, 224]
+    )
+    found = []
+    for index, n in enumerate(sizes):
+        for backward in (False, True):
+            name = NAMES[(index + 2 * backward) % len(NAMES)]
+            shape = shape_for(n, 32, NONLINEARITIES[name].parts, CHIPS[arch])
+            assert shape is not None, (arch, n)
+            found.append((shape, name, backward))
+    return found
+
+
+@pytest.mark.parametrize("arch", CHIPS)
+def test_the_recurrence_compiles(arch: str, record: Recorder) -> None:
+    source = _cuda.SOURCE.read_text(encoding="utf-8")
+    registers = []
+    for shape, name, backward in variants(arch):
+        used, spilled = resources(source, arch, _cuda.defines(shape, name, backward))
+        assert spilled == 0, (shape, name, backward)
+        registers.append(used)
+    record(cases=len(registers), worst_registers=max(registers))
+
+
+@pytest.mark.parametrize("arch", CHIPS)
+def test_the_inverse_compiles(arch: str) -> None:
+    _, spilled = resources(_inverse.SOURCE.read_text(encoding="utf-8"), arch, {})
+    assert spilled == 0
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_every_size_has_a_shape_within_the_chips_limits(chip: str, record: Recorder) -> None:
+    """Up to 224 units on any chip, up to 1,100 on one with clusters of sixteen."""
+    limits, cases = CHIPS[chip], 0
+    most = 1100 if len(limits.clusters) == 16 else 224
+    for n in range(1, most + 1):
+        for sequences in (1, 32, 10_000):
+            for parts in (1, 2)[: 2 - n % 2]:
+                shape = shape_for(n, sequences, parts, limits)
+                assert shape is not None, (n, sequences, parts)
+                rows = shape.threads // shape.lanes * shape.rows
+                columns = (shape.chunks + shape.shared_chunks) * shape.lanes * shape.columns_a_chunk
+                assert (shape.cluster - 1) * rows < n <= min(shape.cluster * rows, columns)
+                assert shape.batch in BATCHES
+                assert shape.rows % parts == 0
+                assert shape.shared_bytes(parts, backward=True) <= limits.shared
+                assert shape.cluster <= len(limits.clusters)
+                cases += 1
+    record(cases=cases)
+
+
+def test_a_matrix_too_large_has_none() -> None:
+    assert shape_for(5000, 1, 1, H200) is None
+    assert shape_for(400, 1, 1, NO_CLUSTERS["sm_86"]) is None
+    assert one_block(400, 1, H200) is None
+
+
+def test_two_parts_are_one_matrix_where_latency_rules() -> None:
+    """As measured: the three smaller sizes of the paper are faster as one matrix, the largest as two."""
+    assert as_one(96, 64, 50, H200)
+    assert as_one(172, 20, 20, H200)
+    assert as_one(374, 94, 28, H200)
+    assert not as_one(310, 720, 32, H200)
