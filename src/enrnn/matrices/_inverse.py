@@ -17,8 +17,8 @@ from .._nvrtc import Kernel
 from .._precision import capturing
 
 SOURCE = Path(__file__).with_name("inverse.cu")
-SIDE, THREADS = 32, 256
-"""As in the source: the block that is eliminated at once, which is also the tile that a thread block makes."""
+SIDE, ROWS, THREADS = 32, 64, 256
+"""As in the source: the block that is eliminated at once, and the rows of the tile that a thread block makes."""
 
 
 @torch.library.custom_op("enrnn::shifted_skew_inverse", mutates_args=())
@@ -31,10 +31,10 @@ def shifted_skew_inverse(skew: Tensor) -> Tensor:
         solved: Tensor = torch.linalg.solve_ex(shifted, identity)[0]
         return solved.contiguous()
     size = skew.shape[0]
-    tiles = -(-size // SIDE)
+    tiles = -(-size // SIDE), -(-size // ROWS)
     matrix, spare = shifted, torch.empty_like(shifted)
-    for step in range(tiles):
-        kernel((tiles, tiles), THREADS, matrix, spare, size, step)
+    for step in range(tiles[0]):
+        kernel(tiles, THREADS, matrix, spare, size, step)
         matrix, spare = spare, matrix if step else torch.empty_like(shifted)
     for _ in range(2):
         residual = torch.addmm(identity, shifted, matrix, alpha=-1)
