@@ -15,7 +15,7 @@ phase = @printf '\n== %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test demo quick lint types wheel format verify gpu clean
+.PHONY: help test demo quick lint types wheel format verify bench gpu clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ format: $(INSTALLED) ## rewrite the sources in the house format
 
 verify: $(INSTALLED) ## the second tier: every check with raised counts, recorded under verification/
 	@$(BIN)/python tools/verify.py $(VERIFY_ARGS)
+
+bench: $(INSTALLED) ## time the recurrence on the CPU beside PyTorch's own layers (on a GPU: benchmarks/recurrence_cuda.py)
+	@$(BIN)/python benchmarks/recurrence_cpu.py
 
 gpu: ## the GPU tests, with this machine's own Python and torch
 	@PYTHONPATH=src $(PYTHON) -m pytest -m gpu $(GPU_ARGS)
