@@ -15,7 +15,7 @@ phase = @printf '\n== %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test demo quick lint types wheel format verify bench gpu clean
+.PHONY: help test demo quick lint types wheel format verify bench gpubench gpu clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,8 +53,11 @@ format: $(INSTALLED) ## rewrite the sources in the house format
 verify: $(INSTALLED) ## the second tier: every check with raised counts, recorded under verification/
 	@$(BIN)/python tools/verify.py $(VERIFY_ARGS)
 
-bench: $(INSTALLED) ## time the recurrence on the CPU beside PyTorch's own layers (on a GPU: benchmarks/recurrence_cuda.py)
+bench: $(INSTALLED) ## time the recurrence on the CPU beside PyTorch's own layers
 	@$(BIN)/python benchmarks/recurrence_cpu.py
+
+gpubench: ## the same on a GPU beside cuDNN, with this machine's own Python and torch
+	@PYTHONPATH=src $(PYTHON) benchmarks/recurrence_cuda.py --growth
 
 gpu: ## the GPU tests, with this machine's own Python and torch
 	@PYTHONPATH=src $(PYTHON) -m pytest -m gpu $(GPU_ARGS)

@@ -18,11 +18,12 @@ PORTABLE_CLUSTER = 8
 
 
 class Kernel:
-    """A loaded kernel; calling it launches one on torch's current stream."""
+    """A loaded kernel; calling it launches one on torch's current stream of its device."""
 
-    def __init__(self, function: Any, shared: int) -> None:
+    def __init__(self, function: Any, shared: int, device: torch.device) -> None:
         self._function = function
         self._shared = shared
+        self._device = device
 
     def __call__(self, grid: int | tuple[int, int], block: int, *arguments: torch.Tensor | int | None) -> None:
         """Tensors are passed as pointers, None as the null pointer, integers as `long long`."""
@@ -30,10 +31,11 @@ class Kernel:
 
         values = tuple(each.data_ptr() if isinstance(each, torch.Tensor) else each or 0 for each in arguments)
         types = tuple(ctypes.c_longlong if isinstance(each, int) else ctypes.c_void_p for each in arguments)
-        stream = torch.cuda.current_stream().cuda_stream
         across, down = (grid, 1) if isinstance(grid, int) else grid
         sizes = (across, down, 1, block, 1, 1, self._shared)
-        _checked(driver.cuLaunchKernel(self._function, *sizes, stream, (values, types), 0))
+        with torch.cuda.device(self._device):
+            stream = torch.cuda.current_stream().cuda_stream
+            _checked(driver.cuLaunchKernel(self._function, *sizes, stream, (values, types), 0))
 
 
 def unavailable() -> str | None:
@@ -93,7 +95,7 @@ def load(source: str, kernels: dict[str, int], device: torch.device, **defines: 
             _checked(driver.cuFuncSetAttribute(function, kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared))
             if defines.get("CLUSTER", 1) > PORTABLE_CLUSTER:
                 _checked(driver.cuFuncSetAttribute(function, kinds.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
-            loaded.append(Kernel(function, shared))
+            loaded.append(Kernel(function, shared, device))
     return loaded
 
 

@@ -112,6 +112,19 @@ def test_only_the_outputs_are_written_and_always_the_same(n: int) -> None:
         assert all(torch.equal(a, b) for a, b in zip(results[0], again, strict=True))
 
 
+def test_vectors_with_gaps_and_lengths_of_either_kind() -> None:
+    given = problem(9, 5, 40, "modrelu", lengths=True)
+    assert given.bias is not None
+    assert given.lengths is not None
+    tensors = [each.float().cuda() for each in (given.inputs, given.weight, given.bias, given.initial)]
+    expected = recurrence(*tensors, lengths=given.lengths.cuda(), backend="torch")
+    tensors[2] = torch.stack([tensors[2], torch.full_like(tensors[2], float("nan"))], dim=1)[:, 0]
+    tensors[1] = tensors[1].mT.contiguous().mT
+    for lengths in (given.lengths.int(), torch.stack([given.lengths, 0 * given.lengths], dim=1)[:, 0]):
+        found = recurrence(*tensors, lengths=lengths.cuda(), backend="cuda")
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_a_positive_threshold() -> None:
     """modReLU with any b, step by step from the loop's own state, leaving out what is within rounding of its jump at zero."""
     given = problem(12, 9, 96, "modrelu")

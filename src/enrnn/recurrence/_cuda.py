@@ -73,7 +73,7 @@ def forward(
     inputs, initial = _rows(inputs), _rows(initial)
     kernels.sweep(
         *_grid(kernels.shape, B),
-        *(_packed(weight, n, kernels), bias, None if lengths is None else lengths.long()),
+        *(_packed(weight, n, kernels), _vector(bias), _vector(lengths)),
         *(initial, initial.stride(0), final, final.stride(0)),
         *(inputs, inputs.stride(0), inputs.stride(1)),
         *(None, 0, 0),
@@ -97,7 +97,7 @@ def backward(
     grad_states, states = _rows(grad_states), _rows(states)
     kernels.sweep(
         *_grid(kernels.shape, B),
-        *(_packed(weight, n, kernels), bias, None if lengths is None else lengths.long()),
+        *(_packed(weight, n, kernels), _vector(bias), _vector(lengths)),
         *(None, 0, grad_initial, grad_initial.stride(0)),
         *(grad_states, grad_states.stride(0), grad_states.stride(1)),
         *(states, states.stride(0), states.stride(1)),
@@ -109,6 +109,13 @@ def backward(
 def _rows(tensor: Tensor) -> Tensor:
     """The kernel takes any strides but the last."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def _vector(values: Tensor | None) -> Tensor | None:
+    """A bias, or lengths as 64-bit integers, without gaps."""
+    if values is None:
+        return None
+    return (values if values.is_floating_point() else values.long()).contiguous()
 
 
 def _packed(weight: Tensor | Blocks, n: int, kernels: "Kernels") -> Tensor:
