@@ -131,7 +131,7 @@ class RecurrentLayer(RecurrentModule):
             return self(input, hx)[1]  # type: ignore[no-any-return]
         time = 1 if input.dim() == 3 and self.batch_first else 0
         with parametrize.cached():
-            for stretch in input.split(STRETCH, dim=time) if input.size(time) else [input]:
+            for stretch in torch.split(input, STRETCH, dim=time) if input.size(time) else [input]:
                 _, hx = self(stretch, hx)
         assert hx is not None
         return hx

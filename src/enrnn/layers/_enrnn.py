@@ -47,7 +47,7 @@ class ENRNN(LongShort, RecurrentLayer):
         input_weight: "full", or "identity" for a fixed identity (needs `input_size == hidden_size`).
         coupling_init: "glorot" or "truncated_orthogonal".
         solver: how the spectral radius is found: "dense", "squaring", or "auto" for the faster one at this size.
-        backend: how the recurrence is run: "auto", or "reference" for the plain specification.
+        backend: how the recurrence is run: "auto", "reference" for the plain specification, "torch", "cpu" or "cuda".
 
     Attributes:
         weight_ih_l[k], bias_l[k]: `U` and `b` of layer k; `_reverse` is appended for the backward direction.
