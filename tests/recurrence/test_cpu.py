@@ -407,3 +407,26 @@ def test_without_numba_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.undo()
     _cpu.unavailable.cache_clear()
     assert _cpu.unavailable() is None
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 5), (9, 5, 33), (100, 7, 20), (301, 4, 64)])
+def test_the_bias_gradient_is_one_pass_and_as_good(shape: tuple[int, int, int]) -> None:
+    """Against float64, on views with gaps, and the same for every number of threads."""
+    wide = torch.randn(2, *shape[:2], shape[2] + 3)
+    h, dz = wide[0, ..., 1:-2], wide[1, ..., 1:-2]
+    h.relu_().sub_(0.3)[h == 0] = 0
+    dz[h == 0] = 0
+    exact = (h.double().sign() * dz.double()).sum((0, 1))
+    answers = []
+    for threads in (1, 2, 3):
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            answers.append(_cpu.bias_gradient(h, dz, "modrelu"))
+        finally:
+            torch.set_num_threads(before)
+    rounding = 4 * torch.finfo(torch.float32).eps * float(dz.abs().sum((0, 1)).max())
+    assert float((answers[0].double() - exact).abs().max()) <= rounding
+    assert all(torch.equal(answers[0], other) for other in answers)
+    found64 = _cpu.bias_gradient(h.double(), dz.double(), "modrelu")
+    torch.testing.assert_close(found64, exact, rtol=1e-12, atol=1e-12)

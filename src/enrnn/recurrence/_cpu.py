@@ -16,7 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..nonlinearities import NONLINEARITIES
+
 WORK_OF_A_THREAD = 1_000_000  # multiply-adds, some 15 µs: for less it is not worth waking one
+PIECES = 8  # of a sum over all steps, whatever the number of threads, so that it does not change a digit
 
 
 @functools.cache
@@ -97,6 +100,28 @@ def backward(
         )  # fmt: skip
 
     _in_slices(sweep, steps, batch, n, lengths)
+
+
+def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str) -> Tensor:
+    """The gradient of the bias from what the sweeps left, in one pass over it where torch would take five."""
+    if nonlinearity != "modrelu":
+        return NONLINEARITIES[nonlinearity].bias_gradient(states, grad_z).sum((0, 1))
+    from ._cpu_kernels import signed_sum
+
+    steps, batch, n = states.shape
+    h, dz = _readable(states), _readable(grad_z)
+    totals = torch.zeros(min(PIECES, steps), n, dtype=torch.float64)
+    bounds = list(itertools.pairwise(i * steps // len(totals) for i in range(len(totals) + 1)))
+
+    def add_up(piece: int) -> None:
+        signed_sum(h.new_empty(0).numpy(), _steps(h), _steps(dz), *bounds[piece], batch, n, totals[piece].numpy())
+
+    if torch.get_num_threads() == 1 or steps * batch * n < WORK_OF_A_THREAD:
+        for piece in range(len(totals)):
+            add_up(piece)
+    else:
+        list(_pool().map(add_up, range(len(totals))))
+    return totals.sum(0).to(states.dtype)
 
 
 def pack(right: Tensor, groups: list[list[int]]) -> Tensor:

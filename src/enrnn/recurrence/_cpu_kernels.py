@@ -405,3 +405,22 @@ def backward_sweep(
                 _paired_modrelu_back(row, h, bias)
     left = (grad_z[0], grad_z[2])
     _backward_stripe(packed, groups, order, begin, running, grad_initial, zeros, left, True, zeros, STORE, 0, 0)
+
+
+@_compiled
+def signed_sum(like: Any, states: Steps, grad_z: Steps, first: int, last: int, batch: int, n: int, total: Any) -> None:
+    """`Σ sign(h)·dz` over steps `first … last − 1` and all rows, into `total` [n], float64. Where h is zero, so is dz.
+
+    A few hundred terms are added up in the precision of the states at a time.
+    """
+    part = np.zeros(n, like.dtype)
+    for t in range(first, last):
+        for i in range(batch):
+            h = numba.carray(_pointer(like, states[0] + t * states[1] + i * states[2]), n)
+            dz = numba.carray(_pointer(like, grad_z[0] + t * grad_z[1] + i * grad_z[2]), n)
+            for j in range(n):
+                part[j] += -dz[j] if h[j] < 0 else dz[j]
+        if (t - first) % 8 == 7 or t == last - 1:
+            for j in range(n):
+                total[j] += part[j]
+                part[j] = 0

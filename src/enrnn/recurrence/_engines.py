@@ -21,6 +21,8 @@ class Engine(NamedTuple):
     name: str
     forward: Callable[..., None]
     backward: Callable[..., None]
+    bias_gradient: Callable[[Tensor, Tensor, str], Tensor]
+    """The gradient of the bias from the states, `dz` and the nonlinearity."""
     whole: bool
     """Whether `[[W_L, W_C], [0, W_S]]` is best run as the one matrix it is, or else the short part first, then the long part."""
 
@@ -31,10 +33,10 @@ def engine_for(backend: str, like: Tensor, nonlinearity: str, long: Tensor | Non
     name = choose(backend, like.device, like.dtype, largest, nonlinearity)
     if name == "cuda":
         whole = long is None or short is None or as_one(len(long), len(short), like.shape[1], _cuda.limits_of(like.device))
-        return Engine(name, _cuda.forward, _cuda.backward, whole)
+        return Engine(name, _cuda.forward, _cuda.backward, _torch.bias_gradient, whole)
     if name == "cpu" and like.shape[0] > 1:  # a single step is over before compiled code has been called
-        return Engine(name, _cpu_forward, _cpu_backward, True)
-    return Engine(name, _torch.forward, _torch.backward, False)
+        return Engine(name, _cpu_forward, _cpu_backward, _cpu.bias_gradient, True)
+    return Engine(name, _torch.forward, _torch.backward, _torch.bias_gradient, False)
 
 
 def _cpu_forward(inputs: Tensor, weight: Tensor | Blocks, *others: Any) -> None:

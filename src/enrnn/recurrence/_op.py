@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from .._precision import full_precision
-from ..nonlinearities import NONLINEARITIES
 from ._cuda import Blocks
 from ._engines import Engine, engine_for
 from .reference import block_matrix
@@ -144,39 +143,56 @@ def recurrence_backward(
     nonlinearity: str,
     lengths: Tensor | None,
     backend: str,
-) -> tuple[Tensor, Tensor]:
-    """The reverse sweep: `dz` [T, B, n], the gradient at the argument of σ, and the gradient of the initial state."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The reverse sweep: `dz` [T, B, n], the gradient at the argument of σ; those of the initial state, and of the bias."""
     grad_z = torch.empty_like(states)
     grad_initial = torch.empty_like(states[0])
     if states.numel() == 0:
-        return grad_z, grad_initial
+        return grad_z, grad_initial, states.new_zeros(0 if bias is None else len(bias))
     with full_precision(states):
         engine = engine_for(backend, states, nonlinearity, long, short)
-        if engine.whole or long is None or short is None:
-            whole = _one_matrix(long, coupling, short)
-            engine.backward(grad_states, states, whole, bias, nonlinearity, lengths, grad_z, grad_initial)
-            return grad_z, grad_initial
-        sizes = [long.shape[-1], short.shape[-1]]
-        grad_states_long, grad_states_short = torch.split(grad_states, sizes, dim=-1)
-        states_long, states_short = torch.split(states, sizes, dim=-1)
-        grad_z_long, grad_z_short = torch.split(grad_z, sizes, dim=-1)
-        grad_initial_long, grad_initial_short = torch.split(grad_initial, sizes, dim=-1)
-        bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
-        engine.backward(grad_states_long, states_long, long, bias_long, nonlinearity, lengths, grad_z_long, grad_initial_long)
-        if coupling is not None:  # dL/dh_S at step t gains W_Cᵀ dz_L of step t + 1
-            later = [grad_z_long[1:], grad_z_long.new_zeros(1, *grad_z_long.shape[1:])]
-            grad_states_short = _plus_product(grad_states_short, later, coupling)
-        engine.backward(
-            grad_states_short, states_short, short, bias_short, nonlinearity, lengths, grad_z_short, grad_initial_short
-        )
-        if coupling is not None:
-            grad_initial_short += grad_z_long[0] @ coupling
-    return grad_z, grad_initial
+        _sweep_back(engine, grad_states, states, long, coupling, short, bias, nonlinearity, lengths, grad_z, grad_initial)
+        grad_bias = states.new_empty(0) if bias is None else engine.bias_gradient(states, grad_z, nonlinearity)
+    return grad_z, grad_initial, grad_bias
 
 
 @recurrence_backward.register_fake
-def _(grad_states: Tensor, states: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return states.new_empty(states.shape), states.new_empty(states.shape[1:])
+def _(
+    grad_states: Tensor, states: Tensor, long: Any, coupling: Any, short: Any, bias: Tensor | None, *_: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    return states.new_empty(states.shape), states.new_empty(states.shape[1:]), states.new_empty(0 if bias is None else len(bias))
+
+
+def _sweep_back(
+    engine: Engine,
+    grad_states: Tensor,
+    states: Tensor,
+    long: Tensor | None,
+    coupling: Tensor | None,
+    short: Tensor | None,
+    bias: Tensor | None,
+    nonlinearity: str,
+    lengths: Tensor | None,
+    grad_z: Tensor,
+    grad_initial: Tensor,
+) -> None:
+    if engine.whole or long is None or short is None:
+        whole = _one_matrix(long, coupling, short)
+        engine.backward(grad_states, states, whole, bias, nonlinearity, lengths, grad_z, grad_initial)
+        return
+    sizes = [long.shape[-1], short.shape[-1]]
+    grad_states_long, grad_states_short = torch.split(grad_states, sizes, dim=-1)
+    states_long, states_short = torch.split(states, sizes, dim=-1)
+    grad_z_long, grad_z_short = torch.split(grad_z, sizes, dim=-1)
+    grad_initial_long, grad_initial_short = torch.split(grad_initial, sizes, dim=-1)
+    bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
+    engine.backward(grad_states_long, states_long, long, bias_long, nonlinearity, lengths, grad_z_long, grad_initial_long)
+    if coupling is not None:  # dL/dh_S at step t gains W_Cᵀ dz_L of step t + 1
+        later = [grad_z_long[1:], grad_z_long.new_zeros(1, *grad_z_long.shape[1:])]
+        grad_states_short = _plus_product(grad_states_short, later, coupling)
+    engine.backward(grad_states_short, states_short, short, bias_short, nonlinearity, lengths, grad_z_short, grad_initial_short)
+    if coupling is not None:
+        grad_initial_short += grad_z_long[0] @ coupling
 
 
 def _previous(initial: Tensor, states: Tensor) -> list[Tensor]:
@@ -214,11 +230,11 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, grad_states: Tensor) -> tuple[Tensor | None, ...]:
     states, long, coupling, short, bias, initial, lengths = ctx.saved_tensors
-    grad_z, grad_initial = recurrence_backward(
+    grad_z, grad_initial, grad_bias = recurrence_backward(
         grad_states, states, long, coupling, short, bias, ctx.nonlinearity, lengths, ctx.backend
     )
     _, needs_long, needs_coupling, needs_short, needs_bias, *_ = ctx.needs_input_grad
-    grad_long = grad_coupling = grad_short = grad_bias = None
+    grad_long = grad_coupling = grad_short = None
     q = 0 if long is None else long.shape[-1]
     with full_precision(states):
         if needs_long and needs_coupling:  # the rows of the long part, at once
@@ -230,9 +246,7 @@ def _backward(ctx: Any, grad_states: Tensor) -> tuple[Tensor | None, ...]:
             grad_coupling = _gram(grad_z[..., :q], initial[..., q:], states[..., q:])
         if needs_short:
             grad_short = _gram(grad_z[..., q:], initial[..., q:], states[..., q:])
-        if needs_bias:
-            grad_bias = NONLINEARITIES[ctx.nonlinearity].bias_gradient(states, grad_z).sum((0, 1))
-    return grad_z, grad_long, grad_coupling, grad_short, grad_bias, grad_initial, None, None, None
+    return grad_z, grad_long, grad_coupling, grad_short, grad_bias if needs_bias else None, grad_initial, None, None, None
 
 
 def _no_second_derivative(ctx: Any, *_: Tensor) -> tuple[None, ...]:

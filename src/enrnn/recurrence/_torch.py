@@ -50,3 +50,7 @@ def backward(
             carried = torch.where(running, dz @ weight, total)
         grad_z[t] = dz
     grad_initial.copy_(carried)
+
+
+def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str) -> Tensor:
+    return NONLINEARITIES[nonlinearity].bias_gradient(states, grad_z).sum((0, 1))
