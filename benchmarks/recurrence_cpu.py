@@ -2,21 +2,18 @@
 
     python benchmarks/recurrence_cpu.py [--threads 1 2] [--sizes 750,50,96/64 …] [--growth] [--json FILE]
 
-A size is T,B,q/s: steps, sequences, long-term and short-term units; n = q + s. Contenders: this package's `cpu` engine on ENRNN's
-block matrix in one sweep that leaves out its zero block (`enrnn`), in the order of the GPU (`s-then-l`: short part, one product
-for the coupling, long part) and on a dense n×n matrix (`dense`); `nn.RNN` with ReLU, `nn.LSTM`, and the specification, a loop in
-plain torch under autograd. The gradients of weights, biases and initial states are included for all; the projection of the
-input is not ours to time, and PyTorch's layers get an input of one feature. Each contender is a process of its own,
-and they take turns, so that a busy machine slows all alike and none meets another's threads. A ratio is the median of the
-ratios round by round; times are the least. Before anything is reported, the engine is checked against the specification in
-float64.
+A size is T,B,q/s: steps, sequences, long-term and short-term units; n = q + s. Contenders: this package's recurrence on ENRNN's
+block matrix (`enrnn`) and on a dense n×n matrix (`dense`), `nn.RNN` with ReLU, `nn.LSTM`, and the specification, a loop in plain
+torch under autograd. All run under autograd, with the gradients of weights, biases and initial states; the projection of the
+input is not ours to time, and PyTorch's layers get an input of one feature. Each contender is a process of its own, and they take
+turns, so that a busy machine slows all alike and none meets another's threads. A ratio is the median of the ratios round by
+round; times are the least. Before anything is reported, the engine is checked against the specification in float64.
 """
 
 from __future__ import annotations
 
 import argparse
 import functools
-import itertools
 import json
 import os
 import statistics
@@ -30,10 +27,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from enrnn.recurrence import _cpu, reference
+from enrnn.functional import long_short_recurrence, recurrence
+from enrnn.recurrence._engines import why_not
 
 SIZES = ["750,50,96/64", "2020,20,172/20", "490,28,374/94", "50,32,310/720"]
-CONTENDERS = ("enrnn", "s-then-l", "dense", "nn.RNN", "nn.LSTM", "loop")
+CONTENDERS = ("enrnn", "dense", "nn.RNN", "nn.LSTM", "loop")
 
 
 class Size(NamedTuple):
@@ -55,99 +53,37 @@ def normal(*shape: int, scale: float = 1.0) -> Tensor:
     return scale * torch.randn(shape)
 
 
-class Dense:
-    """One recurrence, with the gradients that a layer needs of it."""
+class Recurrence:
+    """A recurrence as a user runs it: the public function, under autograd, with the gradients of everything.
 
-    def __init__(self, steps: int, batch: int, n: int, nonlinearity: str) -> None:
-        self.nonlinearity = nonlinearity
-        self.inputs, self.initial = normal(steps, batch, n), torch.zeros(batch, n)
-        self.weight, self.bias = torch.linalg.qr(normal(n, n))[0] * 0.99, -0.1 * torch.rand(n)
-        self.gradient = normal(steps, batch, n)
+    `blocks` are one matrix, or `W_L`, `W_C` and `W_S`.
+    """
 
-    def forward(self) -> None:
-        self.states, final = torch.empty_like(self.inputs), torch.empty_like(self.initial)
-        _cpu.forward(self.inputs, self.weight, self.bias, self.initial, self.nonlinearity, None, self.states, final)
-
-    def backward(self) -> tuple[Tensor, ...]:
-        grad_z, grad_initial = torch.empty_like(self.states), torch.empty_like(self.initial)
-        _cpu.backward(self.gradient, self.states, self.weight, self.bias, self.nonlinearity, None, grad_z, grad_initial)
-        grad_weight = weight_gradient(grad_z, self.initial, self.states)
-        return grad_weight, bias_gradient(grad_z, self.states, self.nonlinearity), grad_initial, grad_z
-
-
-class LongShort:
-    """`W = [[W_L, W_C], [0, W_S]]`, in one sweep that leaves out the zero block."""
-
-    def __init__(self, steps: int, batch: int, long: int, short: int, nonlinearity: str) -> None:
-        self.parts = [long, short]
-        self.nonlinearity = nonlinearity
-        n = long + short
-        self.inputs, self.initial = normal(steps, batch, n), torch.zeros(batch, n)
-        self.long, self.short = (torch.linalg.qr(normal(k, k))[0] * 0.99 for k in self.parts)
-        self.coupling, self.bias = normal(long, short, scale=0.5 / max(long, short) ** 0.5), -0.1 * torch.rand(n)
-        self.gradient = normal(steps, batch, n)
-
-    def split(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
-        long, short = torch.split(tensor, self.parts, dim=-1)
-        return long, short
+    def __init__(self, function: Callable[..., Tensor], blocks: list[Tensor], at: Size, nonlinearity: str, backend: str) -> None:
+        n = at.long + at.short
+        self.parts = [normal(at.steps, at.batch, n), *blocks, -0.1 * torch.rand(n), torch.zeros(at.batch, n)]
+        self.gradient = normal(at.steps, at.batch, n)
+        self.run = functools.partial(function, *self.parts, nonlinearity, backend=backend)
+        for part in self.parts:
+            part.requires_grad_()
 
     def forward(self) -> None:
-        self.states, final = torch.empty_like(self.inputs), torch.empty_like(self.initial)
-        weight = reference.block_matrix(self.long, self.coupling, self.short)
-        arguments = self.bias, self.initial, self.nonlinearity, None
-        _cpu.forward(self.inputs, weight, *arguments, self.states, final, self.parts[0])
+        self.states = self.run()
 
     def backward(self) -> tuple[Tensor, ...]:
-        grad_z, grad_initial = torch.empty_like(self.states), torch.empty_like(self.initial)
-        weight = reference.block_matrix(self.long, self.coupling, self.short)
-        arguments = self.bias, self.nonlinearity, None
-        _cpu.backward(self.gradient, self.states, weight, *arguments, grad_z, grad_initial, self.parts[0])
-        return *self.weight_gradients(grad_z), grad_initial, grad_z
-
-    def weight_gradients(self, grad_z: Tensor) -> tuple[Tensor, ...]:
-        dz_long, dz_short = self.split(grad_z)
-        grad_upper = weight_gradient(dz_long, self.initial, self.states)  # of W_L and W_C at once
-        grad_lower = weight_gradient(dz_short, self.split(self.initial)[1], self.split(self.states)[1])
-        return grad_upper, grad_lower, bias_gradient(grad_z, self.states, self.nonlinearity)
+        return torch.autograd.grad(self.states, self.parts, self.gradient)
 
 
-class ShortThenLong(LongShort):
-    """All of the short part, then the coupling, then all of the long part; backward the other way round."""
+def recurrence_of(name: str, at: Size, nonlinearity: str) -> Recurrence:
+    def orthogonal(size: int) -> Tensor:
+        return torch.linalg.qr(normal(size, size))[0] * 0.99
 
-    def forward(self) -> None:
-        self.states, final = torch.empty_like(self.inputs), torch.empty_like(self.initial)
-        (inputs_long, inputs_short), (bias_long, bias_short) = self.split(self.inputs), self.split(self.bias)
-        (initial_long, initial_short), (states_long, states_short) = self.split(self.initial), self.split(self.states)
-        final_long, final_short = self.split(final)
-        _cpu.forward(inputs_short, self.short, bias_short, initial_short, self.nonlinearity, None, states_short, final_short)
-        driven = torch.empty(inputs_long.shape)
-        torch.addmm(inputs_long[0], initial_short, self.coupling.mT, out=driven[0])
-        drive = inputs_long[1:].flatten(0, 1), states_short[:-1].flatten(0, 1)
-        torch.addmm(*drive, self.coupling.mT, out=driven[1:].flatten(0, 1))
-        _cpu.forward(driven, self.long, bias_long, initial_long, self.nonlinearity, None, states_long, final_long)
-
-    def backward(self) -> tuple[Tensor, ...]:
-        grad_z, grad_initial = torch.empty_like(self.states), torch.empty_like(self.initial)
-        (grad_long, grad_short), (bias_long, bias_short) = self.split(self.gradient), self.split(self.bias)
-        (states_long, states_short), (dz_long, dz_short) = self.split(self.states), self.split(grad_z)
-        initial_long, initial_short = self.split(grad_initial)
-        _cpu.backward(grad_long, states_long, self.long, bias_long, self.nonlinearity, None, dz_long, initial_long)
-        driven = torch.empty(grad_short.shape)
-        driven[-1] = grad_short[-1]
-        drive = grad_short[:-1].flatten(0, 1), dz_long[1:].flatten(0, 1)
-        torch.addmm(*drive, self.coupling, out=driven[:-1].flatten(0, 1))
-        _cpu.backward(driven, states_short, self.short, bias_short, self.nonlinearity, None, dz_short, initial_short)
-        initial_short += dz_long[0] @ self.coupling
-        return *self.weight_gradients(grad_z), grad_initial, grad_z
-
-
-def weight_gradient(grad_z: Tensor, initial: Tensor, states: Tensor) -> Tensor:
-    """`Σ_t dz_t h_{t−1}ᵀ`, without a copy of the states."""
-    return torch.addmm(grad_z[0].mT @ initial, grad_z[1:].flatten(0, 1).mT, states[:-1].flatten(0, 1))
-
-
-def bias_gradient(grad_z: Tensor, states: Tensor, nonlinearity: str) -> Tensor:
-    return (torch.sign(states).mul_(grad_z) if nonlinearity == "modrelu" else grad_z).sum((0, 1))
+    if name == "enrnn":
+        coupling = normal(at.long, at.short, scale=0.5 / max(at.long, at.short) ** 0.5)
+        blocks = [orthogonal(at.long), coupling, orthogonal(at.short)]
+        return Recurrence(long_short_recurrence, blocks, at, nonlinearity, "cpu")
+    backend = "cpu" if name == "dense" else "reference"
+    return Recurrence(recurrence, [orthogonal(at.long + at.short)], at, nonlinearity, backend)
 
 
 class Layer:
@@ -164,25 +100,12 @@ class Layer:
         return torch.autograd.grad(self.outputs, list(self.layer.parameters()), self.gradient)
 
 
-class Loop(Dense):
-    """The specification, under autograd."""
-
-    def forward(self) -> None:
-        self.parts = [part.requires_grad_() for part in (self.inputs, self.weight, self.bias, self.initial)]
-        self.states = reference.recurrence(*self.parts, self.nonlinearity)
-
-    def backward(self) -> tuple[Tensor, ...]:
-        return torch.autograd.grad(self.states, self.parts, self.gradient)
-
-
 def contender(name: str, size: Size, nonlinearity: str) -> Any:
     torch.manual_seed(0)
     steps, batch, long, short = size
     n = long + short
-    if name in ("enrnn", "s-then-l"):
-        return {"enrnn": LongShort, "s-then-l": ShortThenLong}[name](steps, batch, long, short, nonlinearity)
-    if name in ("dense", "loop"):
-        return {"dense": Dense, "loop": Loop}[name](steps, batch, n, nonlinearity)
+    if name in ("enrnn", "dense", "loop"):
+        return recurrence_of(name, size, nonlinearity)
     layer = nn.LSTM(1, n) if name == "nn.LSTM" else nn.RNN(1, n, nonlinearity="relu")
     return Layer(layer, steps, batch, n)
 
@@ -235,18 +158,15 @@ class Worker:
 
 def check() -> None:
     """Refuse to time what is wrong: ours against the specification in float64, no worse than that is itself in float32."""
-    for form, nonlinearity in itertools.product((LongShort, ShortThenLong), ("modrelu", "relu")):
+    for nonlinearity in ("modrelu", "relu"):
         torch.manual_seed(1)
-        ours = form(30, 7, 33, 18, nonlinearity)
+        ours = recurrence_of("enrnn", Size(30, 7, 33, 18), nonlinearity)
         ours.forward()
-        upper, lower, bias, initial, dz = ours.backward()
-        found = [ours.states, upper[:, :33], upper[:, 33:], lower, bias, initial, dz]
+        found = [ours.states.detach(), *ours.backward()]
         answers = []
         for dtype in (torch.float64, torch.float32):
-            names = (ours.long, ours.coupling, ours.short, ours.bias, ours.initial, ours.inputs)
-            parts = [part.to(dtype).requires_grad_() for part in names]
-            *blocks, b, h, x = parts
-            states = reference.long_short_recurrence(x, *blocks, b, h, nonlinearity)
+            parts = [part.detach().to(dtype).requires_grad_() for part in ours.parts]
+            states = long_short_recurrence(*parts, nonlinearity, backend="reference")
             answers.append([states.detach(), *torch.autograd.grad(states, parts, ours.gradient.to(dtype))])
         for mine, exact, single in zip(found, *answers, strict=True):
             error, own = (float((other - exact).abs().max()) for other in (mine, single))
@@ -332,7 +252,7 @@ def main() -> None:
     if options.work:
         work(options.work, options.threads[0])
         return
-    reason = _cpu.unavailable()
+    reason = why_not("cpu", torch.device("cpu"), torch.float32, 1, "relu")
     if reason is not None:
         raise SystemExit(f"the cpu engine cannot run here: {reason}")
     check()

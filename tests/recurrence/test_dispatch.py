@@ -87,6 +87,23 @@ def test_a_layers_final_state(shape: tuple[int, ...], batch_first: bool) -> None
     torch.testing.assert_close(both.final_state(x), both(x)[1].detach())
 
 
+def test_leaves_on_several_threads() -> None:
+    """Parameters themselves are handed in, as a layer does, and there is enough work for three threads."""
+    leaves = [torch.randn(20, 6, 200), torch.eye(200), -torch.rand(200), torch.zeros(6, 200)]
+    leaves = [leaf.requires_grad_() for leaf in leaves]
+    answers = []
+    for threads in (1, 3):
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            states = recurrence(*leaves, backend="cpu")
+            answers.append([states.detach(), *torch.autograd.grad(states.square().sum(), leaves)])
+        finally:
+            torch.set_num_threads(before)
+    for single, several in zip(*answers, strict=True):
+        torch.testing.assert_close(several, single, rtol=1e-5, atol=1e-5)  # torch's own product may add up in another order
+
+
 def test_a_gradient_that_is_one_number_everywhere() -> None:
     """`sum()` hands back a tensor with strides of zero."""
     for backend in BACKENDS[1:]:

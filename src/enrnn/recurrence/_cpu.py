@@ -154,7 +154,8 @@ def _readable(tensor: Tensor) -> Tensor:
 
 
 def _vector(bias: Tensor | None, like: Tensor) -> Tensor:
-    return like.new_zeros(like.shape[-1]) if bias is None else bias.contiguous()
+    # Detached, because other threads read it, and in those autograd is on.
+    return like.new_zeros(like.shape[-1]) if bias is None else bias.detach().contiguous()
 
 
 def _steps(tensor: Tensor) -> tuple[int, int, int]:
