@@ -24,8 +24,8 @@ test: lint types wheel ## set up, check format, lint and types, then test the bu
 	$(phase) 'tests, on the wheel'
 	@ENRNN_EXPECT_WHEEL=1 PYTHONPATH='$(WHEEL)' $(BIN)/pytest $(PYTEST_ARGS)
 
-demo: $(INSTALLED) ## train an ENRNN on the adding problem, on the CPU, and show how it learns
-	@$(BIN)/python examples/adding.py
+demo: $(INSTALLED) ## two minutes on a CPU: ENRNN, scoRNN and an LSTM side by side on the adding problem
+	@$(BIN)/enrnn demo --runs build/demo
 
 quick: $(INSTALLED) ## the tests alone, on the editable install
 	@$(BIN)/pytest $(PYTEST_ARGS)

@@ -10,11 +10,28 @@ if TYPE_CHECKING:
     from . import functional as functional
     from ._citation import citation as citation
     from .layers import ENRNN as ENRNN
+    from .layers import EXPRNN as EXPRNN
+    from .layers import IRNN as IRNN
+    from .layers import NNRNN as NNRNN
+    from .layers import ORNN as ORNN
+    from .layers import SCORNN as SCORNN
     from .layers import BakedCell as BakedCell
     from .layers import BakedRNN as BakedRNN
     from .layers import ENRNNCell as ENRNNCell
+    from .layers import OrthogonalRNN as OrthogonalRNN
+    from .layers import SpectralRNN as SpectralRNN
+    from .layers import VorontsovRNN as VorontsovRNN
+    from .layers import build as build
+    from .layers import networks as networks
+    from .matrices import SVD as SVD
     from .matrices import Cayley as Cayley
     from .matrices import EigenvalueNormalized as EigenvalueNormalized
+    from .matrices import Exponential as Exponential
+    from .matrices import Householder as Householder
+    from .matrices import Renormalized as Renormalized
+    from .matrices import Schur as Schur
+    from .matrices import SoftMargin as SoftMargin
+    from .matrices import SpectralNorm as SpectralNorm
     from .matrices import eigenvalue_normalized as eigenvalue_normalized
     from .matrices import orthogonal as orthogonal
     from .spectrum import SpectralRadius as SpectralRadius
@@ -27,8 +44,25 @@ _HOME = {
     "ENRNNCell": "layers",
     "BakedRNN": "layers",
     "BakedCell": "layers",
+    "EXPRNN": "layers",
+    "IRNN": "layers",
+    "NNRNN": "layers",
+    "ORNN": "layers",
+    "SCORNN": "layers",
+    "OrthogonalRNN": "layers",
+    "SpectralRNN": "layers",
+    "VorontsovRNN": "layers",
+    "build": "layers",
+    "networks": "layers",
     "Cayley": "matrices",
     "EigenvalueNormalized": "matrices",
+    "SVD": "matrices",
+    "Exponential": "matrices",
+    "Householder": "matrices",
+    "Renormalized": "matrices",
+    "Schur": "matrices",
+    "SoftMargin": "matrices",
+    "SpectralNorm": "matrices",
     "orthogonal": "matrices",
     "eigenvalue_normalized": "matrices",
     "spectral_radius": "spectrum",

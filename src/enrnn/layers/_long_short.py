@@ -6,14 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from .._checks import boolean, count_within, non_negative, one_of
-from ..matrices import Cayley, EigenvalueNormalized, Matrix
+from ..matrices import Cayley, EigenvalueNormalized, Exponential, Householder, Matrix, Renormalized, SpectralNorm
 from ..recurrence import long_short_recurrence
 from ..recurrence.reference import block_matrix
 from ..spectrum import SOLVERS
 from ._module import RecurrentModule
 
-LONG = ("cayley",)
-SHORT = ("normalized",)
+LONG = ("cayley", "exponential", "householder")
+SHORT = ("normalized", "renormalized", "spectral_norm")
 COUPLING_INITS = ("glorot", "truncated_orthogonal")
 
 
@@ -33,13 +33,18 @@ class LongShort(RecurrentModule):
     ) -> None:
         self.short_size = count_within("short_size", short_size, 0.4, self.hidden_size, "hidden_size", fraction=True)
         self.long_size = self.hidden_size - self.short_size
+        self.long = one_of("long", long, LONG)
+        self.short = one_of("short", short, SHORT)
+        if self.long != "cayley" and negative_ones is not None:
+            raise ValueError(f"negative_ones has no effect on long={long!r}; leave it out, got: {negative_ones}")
+        share = 0.3 if self.long == "cayley" else 0.0
         self.negative_ones = count_within(
-            "negative_ones", negative_ones, 0.3, self.long_size, "the long state's size", fraction=False
+            "negative_ones", negative_ones, share, self.long_size, "the long state's size", fraction=False
         )
         self.coupling = boolean("coupling", coupling)
         self.epsilon = non_negative("epsilon", epsilon)
-        self.long = one_of("long", long, LONG)
-        self.short = one_of("short", short, SHORT)
+        if self.short == "spectral_norm" and self.epsilon:
+            raise ValueError(f"epsilon has no effect on short='spectral_norm'; leave it out, got: {epsilon}")
         self.coupling_init = one_of("coupling_init", coupling_init, COUPLING_INITS)
         self.solver = one_of("solver", solver, SOLVERS)
 
@@ -49,12 +54,22 @@ class LongShort(RecurrentModule):
     def _add_recurrence(self, suffix: str) -> None:
         q, s = self.long_size, self.short_size
         if q:
-            self._add_constrained(f"weight_long{suffix}", Cayley(negative_ones=self.negative_ones), q)
+            self._add_constrained(f"weight_long{suffix}", self._new_long(), q)
         if s:
-            normalized = EigenvalueNormalized(self.epsilon, solver=self.solver)
-            self._add_constrained(f"weight_short{suffix}", normalized, s)
+            self._add_constrained(f"weight_short{suffix}", self._new_short(), s)
         if q and s and self.coupling:
             self.register_parameter(f"weight_coupling{suffix}", nn.Parameter(self._empty.new_empty(q, s)))
+
+    def _new_long(self) -> Matrix:
+        if self.long == "cayley":
+            return Cayley(negative_ones=self.negative_ones)
+        return Exponential() if self.long == "exponential" else Householder()
+
+    def _new_short(self) -> Matrix:
+        if self.short == "spectral_norm":
+            return SpectralNorm()
+        family = EigenvalueNormalized if self.short == "normalized" else Renormalized
+        return family(self.epsilon, solver=self.solver)
 
     def _reset_recurrence(self, suffix: str) -> None:
         self._reset_constrained(f"weight_long{suffix}")

@@ -4,6 +4,7 @@ Every parameter's name ends in a suffix: `_l0`, `_l1_reverse`, … in a layer, n
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -58,11 +59,10 @@ class RecurrentModule(nn.Module):
 
     def num_free_parameters(self) -> int:
         """The number of parameters that count: a skew-symmetric matrix of size q has q(q − 1)/2."""
-        square = {id(self._original(name)): matrix for name, matrix in self._constrained_matrices()}
-        return sum(
-            square[id(parameter)].free_parameters(parameter.shape[0]) if id(parameter) in square else parameter.numel()
-            for parameter in self.parameters()
-        )
+        constrained = {name: self._originals(name) for name, _ in self._constrained_matrices()}
+        free = sum(matrix.free_parameters(constrained[name][0].shape[0]) for name, matrix in self._constrained_matrices())
+        counted = {id(original) for originals in constrained.values() for original in originals}
+        return free + sum(parameter.numel() for parameter in self.parameters() if id(parameter) not in counted)
 
     @property
     def backend_used(self) -> str:
@@ -136,14 +136,17 @@ class RecurrentModule(nn.Module):
     def _add_constrained(self, name: str, matrix: Matrix, size: int) -> None:
         """Register a square parameter under a constraint; `_reset_constrained` gives it its random start."""
         matrix = matrix.to(self._empty.device, state_dtype(self._empty.dtype))
-        some_member = matrix(self._empty.new_zeros(size, size))
-        self.register_parameter(name, nn.Parameter(some_member))
+        self.register_parameter(name, nn.Parameter(self._empty.new_empty(size, size)))
+        originals = matrix.originals(size, self._empty)
+        # torch asks for the free tensors by right_inverse. Here they are known before any matrix is.
+        vars(matrix)["right_inverse"] = lambda _: originals if len(originals) > 1 else originals[0]
         parametrize.register_parametrization(self, name, matrix, unsafe=True)
+        del vars(matrix)["right_inverse"]
         matrix.name = name
 
     def _reset_constrained(self, name: str) -> None:
         if parametrize.is_parametrized(self, name):
-            self._matrix(name).initialize_(self._original(name))
+            self._matrix(name).initialize_(*self._originals(name))
 
     def _constrained(self, name: str) -> Tensor:
         """The matrix as the recurrence uses it: formed in at least float32, whatever the parameters are stored in.
@@ -152,11 +155,12 @@ class RecurrentModule(nn.Module):
         to the widened parameter instead. Otherwise it is the plain attribute, which `parametrize.cached()` serves.
         """
         if parametrize.is_parametrized(self, name):
-            original = self._original(name)
-            held = state_dtype(original.dtype)
-            if original.dtype != held:
-                matrix = original.to(held)
-                for step in self.parametrizations[name]:  # type: ignore[index]
+            originals = self._originals(name)
+            held = state_dtype(originals[0].dtype)
+            if originals[0].dtype != held:
+                first, *others = self.parametrizations[name]  # type: ignore[index]
+                matrix: Tensor = first(*(original.to(held) for original in originals))
+                for step in others:
                     matrix = step(matrix)
                 return matrix
         attribute: Tensor = getattr(self, name)
@@ -171,9 +175,10 @@ class RecurrentModule(nn.Module):
         matrix: Matrix = self.parametrizations[name][0]  # type: ignore[index, assignment]
         return matrix
 
-    def _original(self, name: str) -> Tensor:
-        original: Tensor = self.parametrizations[name].original  # type: ignore[index, union-attr]
-        return original
+    def _originals(self, name: str) -> tuple[Tensor, ...]:
+        """The free tensors of a constrained weight, in the order that its family takes them."""
+        held: Any = self.parametrizations[name]  # type: ignore[index]
+        return (held.original,) if held.is_tensor else tuple(getattr(held, f"original{i}") for i in range(held.ntensors))
 
     def _get_name(self) -> str:
         """The class's own name: parametrizing an instance gives it a class called Parametrized…"""

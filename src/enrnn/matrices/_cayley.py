@@ -7,6 +7,7 @@ from .._checks import count_within, square_matrix
 from .._precision import working_dtype
 from ._contract import Matrix, rotation_angles
 from ._inverse import shifted_skew_inverse
+from ._orthogonal import orthogonality_error
 
 
 class Cayley(Matrix):
@@ -75,8 +76,9 @@ class Cayley(Matrix):
                 )
             return original
 
-    def initialize_(self, original: Tensor) -> None:
+    def initialize_(self, *originals: Tensor) -> None:
         """2×2 blocks `tan(t/2)·[[0, 1], [−1, 0]]`, t ∼ U[0, π/2): `W D` starts as rotations by the angles `t`."""
+        (original,) = originals
         angles = rotation_angles(original.shape[0], original)
         with torch.no_grad():
             original.zero_()
@@ -84,9 +86,7 @@ class Cayley(Matrix):
 
     def constraint_error(self, matrix: Tensor) -> Tensor:
         """The largest entry of `|WᵀW − I|`."""
-        exact = matrix.detach().to(working_dtype(matrix))
-        identity = torch.eye(exact.shape[0], dtype=exact.dtype, device=exact.device)
-        return (exact.mT @ exact - identity).abs().max()
+        return orthogonality_error(matrix)
 
     def free_parameters(self, size: int) -> int:
         return size * (size - 1) // 2

@@ -92,8 +92,9 @@ class EigenvalueNormalized(Matrix):
         radius = normalize_spectrum(matrix.detach(), self.normalizing, self.epsilon, self.solver)[1]
         return matrix * (self.epsilon / (1 - radius)) if radius < 1 else matrix
 
-    def initialize_(self, original: Tensor) -> None:
+    def initialize_(self, *originals: Tensor) -> None:
         """2×2 blocks `γ_j R(t_j)` with γ_j ∼ U[−1, 1), t_j ∼ U[0, π/2), and a 1×1 block γ at the end of an odd size (§4)."""
+        (original,) = originals
         size = original.shape[0]
         angles = rotation_angles(size, original)
         moduli = torch.empty((size + 1) // 2, dtype=original.dtype, device=original.device).uniform_(-1.0, 1.0)

@@ -1,0 +1,104 @@
+"""The command line: parse, call, print. What a command needs is imported when it runs, so that `--help` is there at once."""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from ..recipes import RECIPES
+
+USAGE_ERROR = 2
+FAILED = 1
+
+
+class Parser(argparse.ArgumentParser):
+    """One line for a mistake, not a page of usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command `enrnn`. Returns the exit status: 0; 1 if a run failed; 2 for a mistake; 130 or 143 if it was stopped."""
+    options = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = options.command
+    return command(options)
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="enrnn", description="Recurrent networks with a controlled spectrum: train them and look at them.")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    train = commands.add_parser(
+        "train",
+        help="do the run that a recipe describes, or go on with it",
+        description="Do the run that a recipe describes. A run that was begun goes on; a finished one is not done again.",
+        epilog="recipes: " + ", ".join(RECIPES),
+    )
+    train.add_argument("recipe", metavar="RECIPE", help="such as adding/enrnn")
+    train.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], dest="changes", help="such as optimizer.lr=1e-3; repeatable"
+    )
+    train.add_argument("--device", default="auto", help="cpu, cuda, cuda:N or auto (the default)")
+    train.add_argument("--data", metavar="FOLDER", help="the folder with the data sets (else the variable ENRNN_DATA)")
+    train.add_argument("--text", metavar="FILE", help="for characters: any UTF-8 text")
+    _add_runs(train)
+    train.set_defaults(command=_run_train)
+
+    resume = commands.add_parser("resume", help="go on with a run", description="Go on with a run from its last checkpoint.")
+    resume.add_argument("run", metavar="RUN", help="its folder, or the beginning of its name or id")
+    _add_runs(resume)
+    resume.set_defaults(command=_run_resume)
+
+    info = commands.add_parser("info", help="versions, devices, backends and recipes", description="What is there, and what not.")
+    info.set_defaults(command=_run_info)
+
+    demo = commands.add_parser(
+        "demo",
+        help="ENRNN, scoRNN and an LSTM side by side, in about two minutes",
+        description="Train three networks of equal size on an adding problem, side by side, and draw what they did.",
+    )
+    demo.add_argument("--runs", metavar="FOLDER", default="runs/demo", help="where everything goes (default: runs/demo)")
+    demo.add_argument("--length", type=int, default=300, help="steps in a sequence (default: 300)")
+    demo.add_argument("--steps", type=int, default=2700, help="training steps (default: 2700)")
+    demo.add_argument("--seed", type=int, default=0)
+    demo.set_defaults(command=_run_demo)
+    return parser
+
+
+def _add_runs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--runs", metavar="FOLDER", default="runs", help="where the directories of runs are (default: runs)")
+
+
+def _run_train(options: argparse.Namespace) -> int:
+    from ._commands import reported, train
+
+    changes = {}
+    for change in options.changes:
+        key, equals, value = change.partition("=")
+        if not equals or not key:
+            print(f"enrnn train: --set takes KEY=VALUE, got: {change!r}", file=sys.stderr)
+            return USAGE_ERROR
+        changes[key] = value
+    changes |= {f"task.{name}": value for name in ("data", "text") if (value := getattr(options, name)) is not None}
+    return reported("train", lambda: train(options.recipe, changes, options.device, options.runs))
+
+
+def _run_resume(options: argparse.Namespace) -> int:
+    from ._commands import reported, resume
+
+    return reported("resume", lambda: resume(options.run, options.runs))
+
+
+def _run_info(options: argparse.Namespace) -> int:
+    from ._info import info, shown
+
+    print(shown(info()))
+    return 0
+
+
+def _run_demo(options: argparse.Namespace) -> int:
+    from ._commands import reported
+    from ._demo import demo
+
+    return reported("demo", lambda: demo(options.runs, options.length, options.steps, options.seed))

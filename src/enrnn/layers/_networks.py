@@ -1,0 +1,89 @@
+"""Every network by name."""
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from ._enrnn import ENRNN
+from ._exprnn import EXPRNN
+from ._irnn import IRNN
+from ._nnrnn import NNRNN
+from ._ornn import ORNN
+from ._orthogonal_rnn import OrthogonalRNN
+from ._scornn import SCORNN
+from ._spectral_rnn import SpectralRNN
+from ._vorontsov_rnn import VorontsovRNN
+
+
+class Network(NamedTuple):
+    """What `networks()` says of one."""
+
+    kind: type[nn.Module]
+    reference: str
+    description: str
+
+
+_NETWORKS = {
+    "enrnn": Network(ENRNN, "Helfrich & Ye, AAAI 2020", "an orthogonal long-term part, a short-term part of spectral radius one"),
+    "scornn": Network(SCORNN, "Helfrich, Willmott & Ye, ICML 2018", "orthogonal, by the scaled Cayley transform"),
+    "exprnn": Network(
+        EXPRNN, "Lezcano-Casado & Martínez-Rubio, ICML 2019", "orthogonal, by the exponential; dtriv with rebase_every"
+    ),
+    "ornn": Network(ORNN, "Mhammedi et al., ICML 2017", "orthogonal, a product of Householder reflections"),
+    "spectral_rnn": Network(SpectralRNN, "Zhang, Lei & Dhillon, ICML 2018", "singular values near one, factors of reflections"),
+    "vorontsov": Network(VorontsovRNN, "Vorontsov et al., ICML 2017", "singular values near one, factors on geodesics"),
+    "nnrnn": Network(NNRNN, "Kerg et al., NeurIPS 2019", "a Schur form with moduli near one, not normal"),
+    "irnn": Network(IRNN, "Le, Jaitly & Hinton, 2015", "ReLU, a free matrix that starts as the identity"),
+    "orthogonal": Network(OrthogonalRNN, "Henaff, Szlam & LeCun, ICML 2016", "a free matrix that starts orthogonal"),
+    "rnn": Network(nn.RNN, "Elman, 1990", "torch's own"),
+    "lstm": Network(nn.LSTM, "Hochreiter & Schmidhuber, 1997", "torch's own; forget_bias is where its forget gates start"),
+    "gru": Network(nn.GRU, "Cho et al., EMNLP 2014", "torch's own"),
+}
+
+
+def networks() -> dict[str, Network]:
+    """Every network that `build` knows: its class, where it comes from, and what it is in a line.
+
+    >>> for name, network in enrnn.networks().items():
+    ...     print(f"{name:14}{network.description} ({network.reference})")
+    """
+    return dict(_NETWORKS)
+
+
+def build(name: str, input_size: int, hidden_size: int, **options: Any) -> nn.Module:
+    """A network by its name in `networks()`; options are those of its class.
+
+    For "lstm" there is one more, `forget_bias`: what the forget gates' bias starts at, in place of torch's random numbers.
+
+        >>> layer = enrnn.build("exprnn", 2, 170, rebase_every=100)
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"name should be a string out of {sorted(_NETWORKS)}, got: {type(name).__name__} ({name!r})")
+    if name not in _NETWORKS:
+        raise ValueError(f"unknown network {name!r}; {nearest(name, _NETWORKS)}")
+    forget_bias = options.pop("forget_bias", None) if name == "lstm" else None
+    network = _NETWORKS[name].kind(input_size, hidden_size, **options)
+    if forget_bias is not None:
+        assert isinstance(network, nn.LSTM)
+        _set_forget_bias(network, forget_bias)
+    return network
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """What to write instead: the nearest of the known words, or all of them if none is near."""
+    close = difflib.get_close_matches(word.lower(), list(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
+
+
+def _set_forget_bias(lstm: nn.LSTM, value: float) -> None:
+    """torch's gates are i, f, g, o, and have two biases each, which are added up."""
+    if not lstm.bias:
+        raise ValueError(f"forget_bias={value} has no effect on an LSTM with bias=False; leave it out")
+    gate = slice(lstm.hidden_size, 2 * lstm.hidden_size)
+    with torch.no_grad():
+        for name, parameter in lstm.named_parameters():
+            if name.startswith("bias"):
+                parameter[gate] = value if name.startswith("bias_ih") else 0.0

@@ -1,0 +1,48 @@
+"""oRNN: an orthogonal matrix as a product of reflections (Mhammedi, Hellicar, Rahman & Bailey, ICML 2017)."""
+
+import math
+from functools import partial
+from typing import Unpack
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..matrices import Householder
+from ._module import Pointwise
+from ._one_matrix import LayerOptions, OneMatrixRNN
+
+
+def leaky_relu(z: Tensor) -> Tensor:
+    """Slope 0.1 below zero."""
+    return F.leaky_relu(z, 0.1)
+
+
+class ORNN(OneMatrixRNN):
+    """`W = H_1 ⋯ H_m`, each `H_j` a reflection: see `Householder`.
+
+    Arguments:
+        nonlinearity: the paper's leaky ReLU of slope 0.1, which runs on the reference path alone, or as `ENRNN`.
+        reflectors: m; None for as many as units.
+        learn_initial: whether the state that sequences start from is trained.
+        The others: as `ENRNN`.
+    """
+
+    input_init = "glorot"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: Pointwise = leaky_relu,
+        *,
+        reflectors: int | None = None,
+        learn_initial: bool = True,
+        **options: Unpack[LayerOptions],
+    ) -> None:
+        matrix = partial(Householder, reflectors)
+        super().__init__(input_size, hidden_size, num_layers, nonlinearity, matrix, learn_initial, **options)
+
+    def _reset_initial(self, initial: Tensor) -> None:
+        bound = math.sqrt(3 / (2 * self.hidden_size))
+        nn.init.uniform_(initial, -bound, bound)

@@ -1,0 +1,309 @@
+"""The loop: steps, evaluations, checkpoints, in that order, until the end or a wish to stop."""
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import __version__
+from ..tasks import Data
+from . import _container
+from ._checkpoints import Checkpoints
+from ._config import Config
+from ._distributed import Processes, processes_of
+from ._evaluate import evaluate
+from ._folder import RunError, RunFolder
+from ._graph import OneByOne, Replayed, captured
+from ._model import Network
+from ._signals import StoppedError, StopSignals
+from ._step import NotFiniteError, Step
+from ._watch import Progress, Start, Watch
+
+BETWEEN_LOOKS = 0.2
+"""Seconds between two calls of `Watch.advanced`, at least."""
+
+
+def train(config: Config, runs: str | Path = "runs", watch: Watch | None = None) -> dict[str, Any]:
+    """Do the run that `config` describes, in its directory under `runs`, and return what result.json says.
+
+    A run that was begun goes on from its last checkpoint, and a finished one is not done again.
+
+    Raises:
+        NotFiniteError: a loss, a gradient or ρ(T) was not finite. The last checkpoint is good.
+        StoppedError: SIGTERM or SIGINT came; the run is saved and can go on.
+        RunError, DamagedError: the directory is in use, or not as it was left.
+    """
+    _check_device(config.run.device)
+    with processes_of(config.run.device) as (processes, device):
+        folder = _created(config, Path(runs), processes)
+        result = folder.result
+        if result is not None:
+            (watch or Watch()).said(f"this run is finished: {folder.path}")
+            return result
+        lock = folder.lock() if processes.writes else contextlib.nullcontext()
+        here = torch.cuda.device(device) if device.startswith("cuda") else contextlib.nullcontext()
+        with lock, here, _arithmetic(config.run.threads), StopSignals() as signals:
+            return Loop(config, folder, watch or Watch(), signals, processes, torch.device(device)).run()
+
+
+def resume(run: str | Path, runs: str | Path = "runs", watch: Watch | None = None) -> dict[str, Any]:
+    """Go on with a run, given by its directory or by the beginning of its name or id."""
+    folder = RunFolder.find(run, Path(runs))
+    return train(folder.config(), folder.path.parent, watch)
+
+
+def load_model(run: str | Path, device: str = "cpu") -> Network:
+    """The network of a finished run, with its best weights if they were chosen on validation data, else its last."""
+    folder = RunFolder(Path(run))
+    if folder.result is None:
+        raise RunError(f"{folder.path} is not finished; resume it first")
+    config = folder.config()
+    network = Network(config.model, config.task.load(device)).to(device)
+    network.load_state_dict(_container.read(folder.path / "best.tensors")[1])
+    return network.eval()
+
+
+class Loop:
+    """One run, from wherever its last checkpoint has left it."""
+
+    def __init__(
+        self, config: Config, folder: RunFolder, watch: Watch, signals: StopSignals, processes: Processes, device: torch.device
+    ) -> None:
+        self.config, self.folder, self.watch, self.signals, self.processes = config, folder, watch, signals, processes
+        self.data: Data = config.task.load(device)
+        self.model = _network(config, self.data).to(device)
+        self.step = Step(self.model, self.data, config.optimizer, processes)
+        self.per_epoch = len(self.step.order)
+        run = config.run
+        self.steps = run.steps if run.steps is not None else (run.epochs or 0) * self.per_epoch
+        self.evaluate_every = run.evaluate_every or self.per_epoch
+        self.checkpoint_every = run.checkpoint_every or self.per_epoch
+        self.split = "valid" if "valid" in self.data.splits else "test"
+        self.checkpoints = Checkpoints(folder.checkpoints, watch.said)
+        self.done = 0
+        self.best: dict[str, Any] | None = None
+        self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
+        self.saved_at = -1
+        self.seconds_before = 0.0
+        self._begun = 0.0
+        self._evaluated: tuple[int, dict[str, float]] = (-1, {})
+        self._looked = 0.0
+
+    def run(self) -> dict[str, Any]:
+        self._restore()
+        self.watch.started(self._start())
+        self._begun = time.perf_counter() - self.seconds_before
+        self.step.start_epoch(*divmod(self.done, self.per_epoch))
+        steps = self._runner()
+        while self.done < self.steps:
+            until = self._next_stop()
+            steps.advance(until - self.done)
+            self.done = until
+            self._look()
+            if self._due(self.evaluate_every):
+                self._evaluate()
+            if self.done % self.per_epoch == 0:
+                self.step.start_epoch(self.done // self.per_epoch, 0)
+            number = self.processes.largest(self.signals.received, self.data.device)
+            if number or self._due(self.checkpoint_every):
+                self._save()
+            if number and self.done < self.steps:
+                raise StoppedError(number, self.done)
+        return self._finish()
+
+    def _runner(self) -> OneByOne | Replayed:
+        on_gpu, capturable = self.data.device.type == "cuda", self.config.model.solver != "dense" and self.processes.alone
+        if on_gpu and capturable and self.config.run.graph and self.done < self.steps:
+            return Replayed(self.step, captured(self.step))
+        return OneByOne(self.step)
+
+    def _next_stop(self) -> int:
+        """The step after which there is something to do. On a CPU that is every step, since looking costs nothing there."""
+        every = [self.evaluate_every, self.checkpoint_every, self.per_epoch]
+        every.append(self.config.run.look_every if self.data.device.type == "cuda" else 1)
+        return min(self.steps, *((self.done // interval + 1) * interval for interval in every))
+
+    def _due(self, interval: int) -> bool:
+        return self.done % interval == 0 or self.done == self.steps
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked >= BETWEEN_LOOKS:
+            self._looked = now
+            self.watch.advanced(Progress(self.done, self.step.mean_loss(), self.step.spectrum()["spectral_radius"]))
+
+    def _seconds(self) -> float:
+        """Since the run's first step, evaluations included, and time when it was stopped not."""
+        return round(time.perf_counter() - self._begun, 3)
+
+    def _evaluate(self) -> None:
+        metrics = evaluate(self.model, self.data, self.split)
+        value = metrics[self.data.metric]
+        if not math.isfinite(value):
+            raise NotFiniteError(f"after step {self.done}: {self.data.metric} on {self.split} is {value}")
+        self._evaluated = self.done, metrics
+        record = {
+            "step": self.done,
+            "epoch": (self.done - 1) // self.per_epoch,
+            "loss": self.step.mean_loss(),
+            "split": self.split,
+            **metrics,
+            **self.step.spectrum(),
+            "seconds": self._seconds(),
+        }
+        self.step.forget_losses()
+        if self.best is None or _better(value, self.best["value"], self.data.direction):
+            self.best = {"step": self.done, "value": value}
+            for name, tensor in self.model.state_dict().items():
+                self.best_weights[name].copy_(tensor)
+        if self.processes.writes:
+            self.folder.add_record(record)
+        self.watch.evaluated(record)
+
+    def _save(self) -> None:
+        if self.saved_at == self.done:
+            return
+        tensors = self.step.tensors | {f"best/{name}": tensor for name, tensor in self.best_weights.items()}
+        tensors |= {name: self.processes.joined(tensor) for name, tensor in tensors.items() if name.startswith("carried/")}
+        if self.processes.writes:
+            about = {
+                "id": self.config.id,
+                "done": self.done,
+                "best": self.best,
+                "seconds": self._seconds(),
+                "metrics": self.folder.metrics_mark(),
+                "fingerprint": self.data.fingerprint,
+                "processes": self.processes.count,
+                "versions": _versions(),
+            }
+            self.checkpoints.save(self.done, about, tensors)
+        self.saved_at = self.done
+
+    def _restore(self) -> None:
+        found = self.checkpoints.newest()
+        if found is not None:
+            self._check(found[0])
+        self.processes.wait()  # until all have read what the first one is about to change
+        if self.processes.writes:
+            self.folder.metrics_back_to(found[0]["metrics"] if found else None)
+        if found is None:
+            return
+        about, tensors = found
+        wanted = self.step.tensors | {f"best/{name}": tensor for name, tensor in self.best_weights.items()}
+        if wanted.keys() != tensors.keys():
+            raise RunError(
+                f"the checkpoint in {self.folder.path} was written by another version of enrnn: its tensors are others"
+            )
+        for name, tensor in wanted.items():
+            tensor.copy_(self.processes.columns(tensors[name]) if name.startswith("carried/") else tensors[name])
+        self.done, self.best, self.seconds_before = about["done"], about["best"], about["seconds"]
+        self.saved_at = self.done
+        self.watch.said(f"going on after step {self.done}")
+
+    def _check(self, about: dict[str, Any]) -> None:
+        if about["id"] != self.config.id:
+            raise RunError(f"the checkpoint in {self.folder.path} is of another run, {about['id'][:12]}")
+        if about["fingerprint"] != self.data.fingerprint:
+            raise RunError("the data are not those that the run was begun with: their content has another SHA-256")
+        if about["processes"] != self.processes.count:
+            raise RunError(f"the run was begun with {about['processes']} processes, and goes on with as many")
+        now = _versions()
+        for name, version in about["versions"].items():
+            if version != now[name]:
+                self.watch.said(f"WARNING: the run was begun with {name} {version}, this is {now[name]}: digits may differ")
+
+    def _start(self) -> Start:
+        return Start(
+            self.folder.path.name,
+            str(self.folder.path),
+            self.steps,
+            self.done,
+            self.model.num_parameters(),
+            self.data.metric,
+            self.data.baseline,
+            self.data.baseline_rule,
+        )
+
+    def _finish(self) -> dict[str, Any]:
+        """What the run came to: the last weights, and the best ones if they were chosen on validation data, on every split."""
+        assert self.best is not None, "the last step is always followed by an evaluation"
+        splits = [split for split in self.data.splits if split != "train"]
+        result: dict[str, Any] = {
+            "id": self.config.id,
+            "steps": self.done,
+            "parameters": self.model.num_parameters(),
+            "metric": self.data.metric,
+            "last": {split: self._last_metrics(split) for split in splits},
+            "best": self.best,
+            **self.step.spectrum(),
+            "seconds": self._seconds(),
+            "fingerprint": self.data.fingerprint,
+            "versions": _versions(),
+        }
+        if self.split == "valid":
+            self.model.load_state_dict(self.best_weights)
+            result["chosen"] = {split: evaluate(self.model, self.data, split) for split in splits}
+        if self.processes.writes:
+            about = {"id": self.config.id, "step": self.best["step"] if self.split == "valid" else self.done}
+            _container.write(self.folder.path / "best.tensors", about, self.model.state_dict())
+            self.folder.finish(result)
+        self.processes.wait()
+        self.watch.finished(result)
+        return result
+
+    def _last_metrics(self, split: str) -> dict[str, float]:
+        """Those of the last evaluation, unless they were lost with a process that was killed right after it."""
+        step, metrics = self._evaluated
+        return metrics if split == self.split and step == self.done else evaluate(self.model, self.data, split)
+
+
+def _check_device(name: str) -> None:
+    if name.startswith("cuda") and (torch.device(name).index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"run.device is {name!r}, but torch sees no such device here; choose cpu")
+
+
+def first_network(config: Config) -> Network:
+    """The network of a run as it is before the first step."""
+    return _network(config, config.task.load())
+
+
+def _network(config: Config, data: Data) -> Network:
+    """The network as its seed makes it, on the CPU: the same weights on every device. The caller's generator is left alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.run.seed)
+        return Network(config.model, data)
+
+
+@contextlib.contextmanager
+def _arithmetic(threads: int) -> Iterator[None]:
+    """So many threads, and what is too small to be a normal number is zero: the vanishing gradients of an LSTM would otherwise
+    cost a CPU most of its time (a factor of 4.6 at T = 200)."""
+    before = torch.get_num_threads(), float(torch.tensor(1e-40) * 1.0) == 0
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before[0])
+        torch.set_flush_denormal(before[1])
+
+
+def _created(config: Config, runs: Path, processes: Processes) -> RunFolder:
+    if processes.writes:
+        folder = RunFolder.create(config, runs)
+    processes.wait()
+    return folder if processes.writes else RunFolder(runs / config.folder_name)
+
+
+def _better(value: float, than: float, direction: str) -> bool:
+    if math.isnan(than):
+        return True
+    return value < than if direction == "min" else value > than
+
+
+def _versions() -> dict[str, str]:
+    return {"enrnn": __version__, "torch": torch.__version__}

@@ -1,0 +1,85 @@
+"""From names and values, as JSON or a command line has them, to frozen dataclasses; and every mistake on the way by its name.
+
+A setting's type is what its annotation says: `bool`, `int`, `float`, `str`, or a union of these and None. An int passes for a
+float and becomes one, so that 1 and 1.0 are the same configuration. Ranges and choices are each dataclass's own matter.
+"""
+
+import dataclasses
+import difflib
+import math
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+Settings = TypeVar("Settings")
+
+WORDS: dict[str, bool | None] = {"none": None, "null": None, "true": True, "false": False}
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """What to write instead: the nearest of the known words, or all of them if none is near."""
+    known = sorted(known)
+    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(known)}"
+
+
+def settings_from(kind: type[Settings], values: Mapping[str, object], where: str) -> Settings:
+    """The dataclass `kind` with these values; what is not named keeps its default. Any mistake is one `ValueError`."""
+    fields = field_types(kind)
+    for name in values:
+        if name not in fields:
+            raise ValueError(f"unknown setting {where}.{name}; {_nearest_path(name, where, fields)}")
+    converted = {name: checked(f"{where}.{name}", value, fields[name]) for name, value in values.items()}
+    try:
+        return kind(**converted)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{where}: {error}") from None
+
+
+def field_types(kind: type[object]) -> dict[str, tuple[type[Any], ...]]:
+    """The types that each field of a dataclass allows."""
+    hints = typing.get_type_hints(kind)
+    return {field.name: _members(hints[field.name]) for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+
+
+def checked(path: str, value: object, allowed: tuple[type[Any], ...]) -> object:
+    """`value`, if it is of a type that is allowed."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{path} must be finite, got: {value}")
+    if type(value) in allowed:
+        return value
+    if type(value) is int and float in allowed:
+        return float(value)
+    raise ValueError(f"{path} should be {_described(allowed)}, got: {value!r}")
+
+
+def parsed(path: str, text: str, allowed: tuple[type[Any], ...]) -> object:
+    """The value that `text` stands for, as a command line has it."""
+    word = text.strip().lower()
+    if word in WORDS and type(WORDS[word]) in allowed:
+        return WORDS[word]
+    for kind in (int, float):
+        if kind in allowed:
+            try:
+                return kind(text.replace("_", "") if kind is int else text)
+            except ValueError:
+                continue
+    if str in allowed:
+        return text
+    raise ValueError(f"{path} should be {_described(allowed)}, got: {text!r}")
+
+
+def _members(annotation: Any) -> tuple[type[Any], ...]:
+    if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
+        return typing.get_args(annotation)
+    return (annotation,)
+
+
+def _described(allowed: tuple[type[Any], ...]) -> str:
+    names = {bool: "true or false", int: "an integer", float: "a number", str: "a text", type(None): "none"}
+    return " or ".join(names[kind] for kind in allowed)
+
+
+def _nearest_path(name: str, where: str, fields: Iterable[str]) -> str:
+    return nearest(f"{where}.{name}", [f"{where}.{field}" for field in fields])

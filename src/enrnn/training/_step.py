@@ -1,0 +1,191 @@
+"""A training step, and everything that it changes.
+
+The step finds its own batch: the order of the epoch and the place in it are tensors on the device. So the same function runs
+eagerly or inside a CUDA graph, and all that a step changes is a known set of tensors, `Step.tensors`: parameters, buffers,
+optimiser state, the carried state, and a few counters. Saving a run, undoing a warm-up and undoing a step are copies of that set.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..layers import ENRNN
+from ..matrices import Matrix
+from ..tasks import Data
+from ._config import OptimizerSettings
+from ._contract import attach, matrices_of
+from ._distributed import Processes
+from ._model import Network
+from ._optimizers import build_optimizers, set_rates, state_tensors
+
+
+class NotFiniteError(RuntimeError):
+    """A loss, a gradient or a matrix was not finite. The step that found it has changed no parameter."""
+
+
+class Step:
+    """What one step of a run does, and the tensors it does it to.
+
+    `plain()` looks at the loss and the gradient before it updates anything. `guarded()` cannot look, because it is to be
+    captured: it does the whole step, and then takes it all back if something was wrong, raises the flag `stopped`, and from then
+    on changes nothing at all. `done` stays at the number of steps that count. Whoever looks next calls `clear()` and does that
+    step over with `plain()`, which names what was wrong, or, if it was an eigenvalue that could not be certified inside the
+    graph, solves densely and goes on: the digits are those of a run that had used `plain()` from the start.
+    """
+
+    def __init__(self, model: Network, data: Data, settings: OptimizerSettings, processes: Processes) -> None:
+        self.model, self.data, self.settings = model, data, settings
+        self._module = processes.wrapped(model)
+        self._processes = processes
+        self.optimizers = build_optimizers(model, settings)
+        attach(model, *self.optimizers)
+        self._trained = [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
+        self._matrices = [module for module in model.modules() if isinstance(module, Matrix)]
+        self._layers = [module for module in model.modules() if isinstance(module, ENRNN)]
+        device = data.device
+        self.order = self._processes.share(data.order("train", 0)).clone()  # [steps of an epoch, B]
+        self._place = torch.zeros(1, dtype=torch.int64, device=device)
+        self._done = torch.zeros((), dtype=torch.int64, device=device)
+        self._losses = torch.zeros(2, dtype=torch.float64, device=device)
+        self._switched_at = torch.full((len(self._radii()),), -1, dtype=torch.int64, device=device)
+        self._carried = model.first_state(self.order.shape[1]) if data.carries_state else ()
+        self.stopped = torch.zeros((), dtype=torch.bool, device=device)
+        self.tensors = self._all_tensors()
+        self._kept = {name: torch.empty_like(tensor) for name, tensor in self.tensors.items()}
+
+    def start_epoch(self, epoch: int, place: int) -> None:
+        """Go to step `place` of `epoch`."""
+        self.order.copy_(self._processes.share(self.data.order("train", epoch)))
+        self._place.fill_(place)
+        for optimizer in self.optimizers:
+            set_rates(optimizer, self.settings.lr_decay**epoch)
+
+    def plain(self) -> None:
+        """A step that stops, with `NotFiniteError`, before it updates what it should not."""
+        number = self.done + 1
+        try:
+            loss = self._gradients()
+        except ValueError as error:
+            if all(bool(torch.isfinite(parameter).all()) for parameter in self._trained):
+                raise
+            raise NotFiniteError(f"step {number}: {error}") from None
+        if not self._finite(loss):
+            raise NotFiniteError(f"step {number}: {self._what_is_not_finite(loss)}; no parameter was updated")
+        self._update(loss)
+
+    def guarded(self) -> None:
+        """A step that a CUDA graph can hold: without a look at any value."""
+        torch._foreach_copy_(list(self._kept.values()), list(self.tensors.values()))
+        loss = self._gradients()
+        fine = self._finite(loss) & self._certified() & ~self.stopped
+        self._update(loss)
+        for name, tensor in self.tensors.items():
+            torch.where(fine, tensor, self._kept[name], out=tensor)
+        self.stopped.logical_or_(~fine)
+
+    def forget_gradients(self) -> None:
+        for parameter in self._trained:
+            parameter.grad = None
+
+    def clear(self) -> None:
+        self.stopped.zero_()
+
+    @property
+    def done(self) -> int:
+        """Steps that count. A look at the device."""
+        return int(self._done)
+
+    def mean_loss(self) -> float:
+        """Of the steps since `forget_losses`. NaN if there was none."""
+        total, count = self._losses.tolist()
+        return total / count if count else float("nan")
+
+    def forget_losses(self) -> None:
+        self._losses.zero_()
+
+    def spectrum(self) -> dict[str, Any]:
+        """ρ(T) of the last step, the step that turned the normalisation on, and how often the solvers had to give way."""
+        radii = [float(radius) for radius in self._radii()]
+        if not radii:
+            return {"spectral_radius": None, "switched_at": None, "fallbacks": 0, "nearly_defective": 0}
+        switched = [step for step in self._switched_at.tolist() if step >= 0]
+        return {
+            "spectral_radius": max(radii),
+            "switched_at": min(switched) if switched else None,
+            "fallbacks": sum(int(layer.fallbacks.sum()) for layer in self._layers),
+            "nearly_defective": sum(int(layer.nearly_defective.sum()) for layer in self._layers),
+        }
+
+    def _gradients(self) -> Tensor:
+        indices = self.order.index_select(0, self._place)[0]
+        batch = self.data.batch("train", indices)
+        state = tuple(torch.where(self._place[0] == 0, 0, carried) for carried in self._carried) or None
+        self.forget_gradients()
+        outputs, final = self._module(batch.inputs, state)
+        loss = self.data.loss(outputs, batch)
+        sum(self._penalties(), loss).backward()  # type: ignore[no-untyped-call]
+        for carried, last in zip(self._carried, final, strict=False):
+            carried.copy_(last.detach())
+        return self._processes.mean(loss.detach())
+
+    def _penalties(self) -> list[Tensor]:
+        """What the matrices add to the loss, if anything. It is not part of the loss that is logged."""
+        penalties = [matrix.penalty(*originals) for matrix, originals in matrices_of(self.model) if isinstance(matrix, Matrix)]
+        return [penalty for penalty in penalties if penalty is not None]
+
+    def _finite(self, loss: Tensor) -> Tensor:
+        """Whether the loss, all gradients and all spectral radii are. (The largest entry of a tensor is NaN if any entry is.)"""
+        largest = torch._foreach_norm(self._grads(), float("inf"))
+        values = [loss, *largest, *self._radii()]
+        return torch.isfinite(torch.stack([value.to(torch.float32).reshape(()) for value in values])).all()
+
+    def _certified(self) -> Tensor:
+        fine = torch.ones_like(self.stopped)
+        for matrix in self._matrices:
+            for name in ("uncertified", "not_finite"):
+                flag = getattr(matrix, name, None)
+                if flag is not None:
+                    fine = fine & ~flag
+        return fine
+
+    def _update(self, loss: Tensor) -> None:
+        if self.settings.clip_value is not None:
+            nn.utils.clip_grad_value_(self._trained, self.settings.clip_value)
+        if self.settings.clip_norm is not None:
+            nn.utils.clip_grad_norm_(self._trained, self.settings.clip_norm)
+        for optimizer in self.optimizers:
+            optimizer.step()
+        self._place.add_(1)
+        self._done.add_(1)
+        self._losses[0] += loss
+        self._losses[1] += 1
+        if len(self._switched_at):
+            on = torch.cat([layer.normalizing for layer in self._layers])
+            torch.where(on & (self._switched_at < 0), self._done, self._switched_at, out=self._switched_at)
+
+    def _grads(self) -> list[Tensor]:
+        return [parameter.grad for parameter in self._trained if parameter.grad is not None]
+
+    def _radii(self) -> list[Tensor]:
+        return [radius for layer in self._layers for radius in layer.spectral_radius]
+
+    def _what_is_not_finite(self, loss: Tensor) -> str:
+        if not torch.isfinite(loss):
+            return f"the loss is {float(loss)}"
+        names = {parameter: name for name, parameter in self.model.named_parameters()}
+        wrong = [names[p] for p in self._trained if p.grad is not None and not torch.isfinite(p.grad).all()]
+        return f"the gradient of {', '.join(wrong)} is not finite" if wrong else "ρ(T) is not finite"
+
+    def _all_tensors(self) -> dict[str, Tensor]:
+        """Everything that a step changes, by name. What does not change (an identity, a table) is in no state dict."""
+        tensors = {f"model/{name}": tensor for name, tensor in self.model.state_dict().items()}
+        for name, module in self.model.named_modules():
+            if isinstance(module, Matrix):
+                tensors |= {f"model/{name}.{key}": buffer for key, buffer in module.named_buffers(recurse=False)}
+        names: dict[Tensor, str] = {parameter: name for name, parameter in self.model.named_parameters()}
+        for optimizer in self.optimizers:
+            tensors |= {f"optimizer/{name}": tensor for name, tensor in state_tensors(optimizer, names).items()}
+        tensors |= {f"carried/{index}": tensor for index, tensor in enumerate(self._carried)}
+        counters = {"place": self._place, "done": self._done, "losses": self._losses, "switched_at": self._switched_at}
+        return tensors | {f"loop/{name}": tensor for name, tensor in counters.items()}

@@ -1,0 +1,158 @@
+"""The command line: one line for a mistake, the right exit status, and no import that `--help` does not need."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from enrnn import recipes
+from enrnn.cli import main
+from enrnn.recipes import RECIPES, recipe
+
+SMALL = [
+    *("--device", "cpu", "--set", "task.length=12", "--set", "task.train_size=100", "--set", "task.test_size=20"),
+    *("--set", "model.hidden_size=6", "--set", "model.short_size=3", "--set", "model.negative_ones=1", "--set", "run.steps=8"),
+    *("--set", "run.evaluate_every=4", "--set", "model.backend=torch"),
+]
+
+
+def test_help_is_there_in_half_a_second_and_imports_no_torch() -> None:
+    code = "import sys; from enrnn.cli import main\ntry: main(['--help'])\nfinally: assert 'torch' not in sys.modules"
+    begin = time.perf_counter()
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert time.perf_counter() - begin < 0.5
+    assert "train" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "ading/enrnn"], "enrnn train: unknown recipe 'ading/enrnn'; did you mean adding/enrnn"),
+        (["train", "adding/enrnn", "--set", "optimizer.lrr=1"], "unknown setting optimizer.lrr; did you mean optimizer.lr"),
+        (["train", "adding/enrnn", "--set", "optimizer.lr=fast"], "optimizer.lr should be a number, got: 'fast'"),
+        (["train", "adding/enrnn", "--set", "optimizer.lr"], "--set takes KEY=VALUE, got: 'optimizer.lr'"),
+        (["train", "adding/enrnn", "--device", "gpu"], "device must be cpu, cuda or cuda:N, got: 'gpu'"),
+        (["train", "adding/enrnn", "--text", "file.txt"], "unknown setting task.text"),
+        (["train", "pixels/enrnn", "--data", "no/such/folder"], "data names a folder that does not exist: no/such/folder"),
+        (["resume", "no-such-run"], "no run is called 'no-such-run' under"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_status_two(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main([*arguments, "--runs", str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert "Traceback" not in captured.err
+
+
+@pytest.mark.parametrize("arguments", [[], ["trian"], ["train"], ["train", "adding/enrnn", "--nonsense"]])
+def test_a_line_that_cannot_be_parsed_is_one_line_and_exit_status_two(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_gpu_that_is_not_there_is_a_clear_mistake(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    assert main(["train", "adding/enrnn", "--device", "cuda", "--runs", str(tmp_path)]) == 2
+    assert "run.device is 'cuda', but torch sees no such device here" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_from_the_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["train", "adding/enrnn", *SMALL, "--runs", str(tmp_path)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("adding/enrnn: ")
+    assert out[1] == "baseline: mse 0.16667 (always 1)"
+    assert "4/8  loss " in out[2]
+    assert "\x1b" not in "".join(out)
+    (folder,) = tmp_path.iterdir()
+    assert json.loads((folder / "result.json").read_text())["steps"] == 8
+    assert main(["train", "adding/enrnn", *SMALL, "--runs", str(tmp_path)]) == 0
+    assert "this run is finished" in capsys.readouterr().out
+    assert main(["resume", folder.name[:-3], "--runs", str(tmp_path)]) == 0
+
+
+def test_a_failed_run_is_one_line_and_exit_status_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    changes = ["--set", "optimizer.name=adam", "--set", "optimizer.lr=1e30"]
+    assert main(["train", "adding/enrnn", *SMALL, *changes, "--runs", str(tmp_path)]) == 1
+    assert "step" in capsys.readouterr().err
+
+
+# Both ways out of a run are tested in tests/faults; here it is the command's own part.
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)])
+def test_a_stopped_command_saves_and_has_the_signals_exit_status(number: signal.Signals, status: int, tmp_path: Path) -> None:
+    arguments = ["train", "adding/enrnn", *SMALL, "--set", "run.steps=1000000", "--runs", str(tmp_path)]
+    command = subprocess.Popen(
+        [sys.executable, "-m", "enrnn", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert command.stdout is not None
+    while "loss" not in command.stdout.readline():
+        assert command.poll() is None
+    command.send_signal(number)
+    _, err = command.communicate(timeout=60)
+    assert command.returncode == status
+    assert "everything is saved" in err
+    assert "Traceback" not in err
+    (folder,) = tmp_path.iterdir()
+    assert len(list((folder / "checkpoints").glob("*.ckpt"))) >= 1
+
+
+def test_info_says_what_is_there_and_why_something_is_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info"]) == 0
+    assert main(["info"]) == 0
+    out = capsys.readouterr().out
+    for word in ("torch", "devices", "backends", "reference", "cuda", "ENRNN_DATA", *RECIPES):
+        assert word in out
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_a_sound_configuration_of_its_name(name: str) -> None:
+    config = recipe(name)
+    assert config.task.name == name.split("/")[0]
+    assert (config.model.network == "lstm") == name.endswith("/lstm")
+    if name.endswith("/scornn"):
+        assert config.model.short_size == 0
+
+
+def test_the_papers_settings() -> None:
+    """Table 1 and §5, by the numbers that the recipes are easily wrong in."""
+
+    def settings(name: str) -> tuple[Any, ...]:
+        c = recipe(name)
+        return (
+            c.model.hidden_size,
+            c.model.short_size,
+            c.model.negative_ones,
+            c.optimizer.name,
+            c.optimizer.lr,
+            c.optimizer.long_lr,
+        )
+
+    assert settings("adding/enrnn") == (160, 64, 29, "rmsprop_tf", 1e-4, None)
+    assert settings("copying/enrnn") == (192, 20, 52, "rmsprop_tf", 1e-3, 1e-5)
+    assert settings("speech/enrnn") == (468, 94, 374, "adam", 1e-4, None)
+    assert settings("characters/enrnn") == (1030, 720, 186, "adam", 1e-3, 1e-4)
+    assert recipe("characters/enrnn").model.nonlinearity == "relu"
+    assert recipe("adding/scornn").optimizer.long_name == "rmsprop_tf"
+    assert recipes.recipe("adding/lstm").optimizer.lr == 1e-2

@@ -1,0 +1,156 @@
+"""Steps captured in a CUDA graph: the digits of steps that are not, and a step that goes wrong inside is done over outside."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from enrnn.matrices import EigenvalueNormalized
+from enrnn.training import Config, ModelSettings, Network, NotFiniteError, OptimizerSettings, RunFolder, StoppedError, train
+from enrnn.training import _loop as loop_module
+from enrnn.training._distributed import Processes
+from enrnn.training._graph import OneByOne, Replayed, captured
+from enrnn.training._step import Step
+from tests.training._runs import ADDING, COPYING, differences, outcome, same_bits, text_task, tiny
+
+pytestmark = pytest.mark.gpu
+
+ENRNN = ModelSettings(hidden_size=16, short_size=8)
+OPTIMIZERS = ["adam", "adagrad", "rmsprop_tf", "rmsprop"]
+
+
+def step_of(task: Any = ADDING, model: ModelSettings = ENRNN, **optimizer: Any) -> Step:
+    torch.manual_seed(3)
+    data = task.load("cuda")
+    step = Step(Network(model, data).cuda(), data, OptimizerSettings(**{"lr": 1e-2, **optimizer}), Processes())
+    step.start_epoch(0, 0)
+    return step
+
+
+def different(one: Step, other: Step) -> list[str]:
+    return [name for name, tensor in one.tensors.items() if not same_bits(tensor, other.tensors[name])]
+
+
+def test_capturing_a_step_leaves_the_run_as_it_was() -> None:
+    step, untouched = step_of(), step_of()
+    captured(step)
+    assert different(step, untouched) == []
+    assert not step.stopped
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_replayed_steps_are_plain_steps_to_the_bit(optimizer: str) -> None:
+    settings = {"name": optimizer, "clip_norm": 1.0, "clip_value": 0.1}
+    one, other = step_of(COPYING, **settings), step_of(COPYING, **settings)
+    OneByOne(one).advance(3)
+    Replayed(other, captured(other)).advance(3)
+    assert different(one, other) == []
+
+
+def test_a_captured_step_reads_the_rate_and_the_order_anew() -> None:
+    one, other = step_of(lr_decay=0.5), step_of(lr_decay=0.5)
+    plain, replayed = OneByOne(one), Replayed(other, captured(other))
+    for epoch in range(3):
+        one.start_epoch(epoch, 0)
+        other.start_epoch(epoch, 0)
+        plain.advance(4)
+        replayed.advance(4)
+        assert different(one, other) == []
+
+
+def doubtful(step: Step, at: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """While captured, the eigenvalue solver is unsure of itself at these steps."""
+    forward = EigenvalueNormalized.forward
+    places = torch.tensor(at, device="cuda")
+
+    def unsure(matrix: EigenvalueNormalized, original: Tensor) -> Tensor:
+        result = forward(matrix, original)
+        if torch.cuda.is_current_stream_capturing():
+            matrix.uncertified.logical_or_((step._done + 1 == places).any())
+        return result
+
+    monkeypatch.setattr(EigenvalueNormalized, "forward", unsure)
+
+
+@pytest.mark.parametrize("at", [[1], [3], [2, 3, 7], [1, 2, 3, 4, 5, 6, 7, 8]])
+def test_uncertified_steps_are_done_over_and_leave_no_trace(at: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = step_of()
+    OneByOne(expected).advance(8)
+    step = step_of()
+    doubtful(step, at, monkeypatch)
+    runner = Replayed(step, captured(step))
+    runner.advance(5)
+    runner.advance(3)
+    assert different(step, expected) == []
+
+
+def test_a_flagged_step_changes_nothing_nor_does_any_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = step_of()
+    doubtful(step, [3], monkeypatch)
+    replay = captured(step)
+    replay()
+    replay()
+    before = {name: tensor.clone() for name, tensor in step.tensors.items()}
+    for _ in range(4):
+        replay()
+    assert step.stopped
+    assert step.done == 2
+    assert [name for name, tensor in step.tensors.items() if not same_bits(tensor, before[name])] == []
+
+
+def test_a_loss_that_is_not_finite_is_named_at_the_next_look() -> None:
+    step = step_of()
+    loss = step.data.loss
+    step.data.loss = lambda outputs, batch: loss(outputs, batch) * torch.where(step._done + 1 == 4, torch.nan, 1.0)  # type: ignore[method-assign]
+    with pytest.raises(NotFiniteError, match=r"^step 4: the loss is nan"):
+        Replayed(step, captured(step)).advance(10)
+    assert step.done == 3
+
+
+def configs(folder: Path) -> dict[str, Config]:
+    text = text_task(folder)
+    return {
+        "adding": tiny(model=ENRNN, device="cuda", look_every=3),
+        "copying": tiny(COPYING, ENRNN, OptimizerSettings("adam", lr=1e-2), device="cuda", look_every=3),
+        "text": tiny(
+            text,
+            ModelSettings(hidden_size=16, short_size=10, nonlinearity="relu", embedding=True),
+            OptimizerSettings("adam", lr=1e-2, long_name="rmsprop_tf"),
+            device="cuda",
+            look_every=3,
+        ),
+    }
+
+
+@pytest.mark.parametrize("name", ["adding", "copying", "text"])
+def test_a_run_with_a_graph_is_the_run_without(name: str, tmp_path: Path) -> None:
+    config = configs(tmp_path)[name]
+    eager = dataclasses.replace(config, run=dataclasses.replace(config.run, graph=False))
+    train(config, tmp_path)
+    train(eager, tmp_path)
+    one, other = outcome(tmp_path / config.folder_name), outcome(tmp_path / eager.folder_name)
+    assert one["metrics"] == other["metrics"]
+    assert [key for key, tensor in one["tensors"].items() if not same_bits(tensor, other["tensors"][key])] == []
+
+
+@pytest.mark.parametrize("name", ["adding", "copying", "text"])
+def test_a_stopped_run_goes_on_to_the_bit(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.faults.test_kills import StopAfter
+
+    monkeypatch.setattr(loop_module, "BETWEEN_LOOKS", 0.0)
+    config = configs(tmp_path)[name]
+    train(config, tmp_path / "alone")
+    stops = 0
+    while RunFolder(tmp_path / "stopped" / config.folder_name).result is None:
+        try:
+            train(config, tmp_path / "stopped", StopAfter(5))
+        except StoppedError:
+            stops += 1
+    assert stops >= 3
+    one, other = (outcome(tmp_path / which / config.folder_name) for which in ("alone", "stopped"))
+    assert differences(one, other) == []
