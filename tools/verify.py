@@ -60,6 +60,11 @@ CHECKS = (
     Check("gradient", "gradients equal those of the float64 reference", ("tests/gradient", "-m", "not gpu")),
     Check("recurrence", "every engine against the float64 loop; every kernel compiles", ("tests/recurrence", "-m", "not gpu")),
     Check("tasks", "the paper's data, losses and metrics, fact by fact", ("tests/tasks", "-m", "not gpu")),
+    Check(
+        "runs",
+        "killed, corrupted and fuzzed runs: none lost, every bit the same",
+        ("tests/faults", "tests/training", "tests/cli", "-m", "not gpu"),
+    ),
     Check("conformance", "torch.nn's interface and published numbers", ("tests/conformance", "-m", "not gpu")),
     Check("deployment", "compile, export, ONNX, copies and state dicts", ("tests/deployment", "-m", "not gpu")),
     Check("gpu", "the CUDA kernels equal the reference, outputs and gradients", ("tests", "-m", "gpu"), no_cuda),
