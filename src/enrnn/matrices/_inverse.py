@@ -3,7 +3,7 @@
 The symmetric part of `I + A` is the identity, and it stays at least that in every Schur complement: elimination without
 pivoting never meets a pivot block with a singular value below one. Entries may grow to `‖A‖²` on the way, though, and what
 is lost by that, two steps of Newton's iteration `X ← X + X(I − (I + A)X)` make good: each squares the relative error, which is
-at most about `q·‖A‖²` roundings before. So up to norms of 10⁵ and more the result is as exact as with pivoting.
+at most about `q·‖A‖²` roundings before. So up to norms of 10⁵ the result is as exact as with pivoting.
 """
 
 from pathlib import Path

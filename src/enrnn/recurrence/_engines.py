@@ -40,18 +40,18 @@ def engine_for(backend: str, like: Tensor, nonlinearity: str, long: Tensor | Non
 
 
 def _cpu_forward(inputs: Tensor, weight: Tensor | Blocks, *others: Any) -> None:
-    whole, long_size = _one_matrix(weight)
+    whole, long_size = _joined(weight)
     sweep: Callable[..., None] = _cpu.forward
     sweep(inputs, whole, *others, long_size)
 
 
 def _cpu_backward(grad_states: Tensor, states: Tensor, weight: Tensor | Blocks, *others: Any) -> None:
-    whole, long_size = _one_matrix(weight)
+    whole, long_size = _joined(weight)
     sweep: Callable[..., None] = _cpu.backward
     sweep(grad_states, states, whole, *others, long_size)
 
 
-def _one_matrix(weight: Tensor | Blocks) -> tuple[Tensor, int]:
+def _joined(weight: Tensor | Blocks) -> tuple[Tensor, int]:
     """The matrix, and q where skipping the zero block of `[[W_L, W_C], [0, W_S]]` saves more than it costs."""
     if isinstance(weight, Tensor):
         return weight, 0
