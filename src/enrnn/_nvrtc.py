@@ -20,10 +20,11 @@ PORTABLE_CLUSTER = 8
 class Kernel:
     """A loaded kernel; calling it launches one on torch's current stream of its device."""
 
-    def __init__(self, function: Any, shared: int, device: torch.device) -> None:
+    def __init__(self, function: Any, shared: int, device: torch.device, context: Any) -> None:
         self._function = function
         self._shared = shared
         self._device = device
+        self._context = context
 
     def __call__(self, grid: int | tuple[int, int], block: int, *arguments: torch.Tensor | int | None) -> None:
         """Tensors are passed as pointers, None as the null pointer, integers as `long long`."""
@@ -35,6 +36,8 @@ class Kernel:
         sizes = (across, down, 1, block, 1, 1, self._shared)
         with torch.cuda.device(self._device):
             stream = torch.cuda.current_stream().cuda_stream
+            if int(_checked(driver.cuCtxGetCurrent())[0]) == 0:  # a thread of autograd's that has not used the device yet
+                _checked(driver.cuCtxSetCurrent(self._context))
             _checked(driver.cuLaunchKernel(self._function, *sizes, stream, (values, types), 0))
 
 
@@ -89,13 +92,14 @@ def load(source: str, kernels: dict[str, int], device: torch.device, **defines: 
     with torch.cuda.device(device):
         torch.cuda.current_stream().synchronize()  # makes torch's context the current one
         (module,) = _checked(driver.cuModuleLoadData(cubin))
+        (context,) = _checked(driver.cuCtxGetCurrent())
         kinds = driver.CUfunction_attribute
         for name, shared in kernels.items():
             (function,) = _checked(driver.cuModuleGetFunction(module, name.encode()))
             _checked(driver.cuFuncSetAttribute(function, kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared))
             if defines.get("CLUSTER", 1) > PORTABLE_CLUSTER:
                 _checked(driver.cuFuncSetAttribute(function, kinds.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1))
-            loaded.append(Kernel(function, shared, device))
+            loaded.append(Kernel(function, shared, device, context))
     return loaded
 
 

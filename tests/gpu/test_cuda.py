@@ -33,7 +33,7 @@ def scattered(**settings: object) -> enrnn.ENRNN:
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
 def test_outputs_and_gradients_equal_the_cpu(nonlinearity: str, bidirectional: bool, packed: bool, record: Recorder) -> None:
-    here = scattered(nonlinearity=nonlinearity, bidirectional=bidirectional, num_layers=2)
+    here = scattered(backend="torch", nonlinearity=nonlinearity, bidirectional=bidirectional, num_layers=2)
     there = copy.deepcopy(here).cuda()
     if packed:
         x = pack_sequence([torch.randn(length, 5, dtype=torch.float64) for length in (9, 4, 13)], enforce_sorted=False)
@@ -96,7 +96,7 @@ def test_autocast_keeps_matrices_and_states_in_float32() -> None:
 
 
 def test_moving_a_layer_takes_its_switch_along() -> None:
-    layer = scattered()
+    layer = scattered(backend="torch")
     layer(torch.randn(2, 1, 5, dtype=torch.float64))
     assert layer.normalizing.all()
     there = layer.to("cuda")
@@ -135,7 +135,7 @@ class CapturedTraining:
 @pytest.mark.parametrize("short_size", [24, 40])
 def test_a_captured_training_step_equals_an_eager_one(short_size: int, record: Recorder) -> None:
     torch.manual_seed(1)
-    eager = enrnn.ENRNN(5, 40, short_size=short_size, device="cuda", dtype=torch.float64)
+    eager = enrnn.ENRNN(5, 40, short_size=short_size, device="cuda", dtype=torch.float64, backend="torch")
     with torch.no_grad():
         eager.parametrizations["weight_short_l0"].original.mul_(1.5).add_(
             0.1 * torch.randn(short_size, short_size, device="cuda")
@@ -158,7 +158,7 @@ def test_in_a_graph_what_is_not_finite_or_not_certified_is_flagged() -> None:
     torch.manual_seed(2)
     x = torch.randn(3, 2, 5, device="cuda", dtype=torch.float64)
     for bad, error in (("nan", ValueError), ("tie", RuntimeError)):
-        layer = enrnn.ENRNN(5, 40, short_size=40, device="cuda", dtype=torch.float64)
+        layer = enrnn.ENRNN(5, 40, short_size=40, device="cuda", dtype=torch.float64, backend="torch")
         captured = CapturedTraining(layer, x)
         captured.graph.replay()
         layer.check()

@@ -45,6 +45,23 @@ def test_shifted_skew_inverse(size: int) -> None:
     opcheck(torch.ops.enrnn.shifted_skew_inverse.default, ((skew - skew.mT).requires_grad_(),))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_cayley(size: int, dtype: torch.dtype) -> None:
+    P = normal(size, size, dtype=dtype)
+    opcheck(torch.ops.enrnn.cayley.default, (P, size // 2))
+    X = torch.ops.enrnn.cayley(P.detach(), size // 2)[1]
+    opcheck(torch.ops.enrnn.cayley_backward.default, (torch.ones_like(P), X, size // 2))
+
+
+@pytest.mark.parametrize("ones", [0, 2, 5])
+def test_the_gradient_of_both_outputs_of_cayley(ones: int) -> None:
+    """Also twice: there the formula is made of operations that torch can differentiate."""
+    P = normal(5, 5, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda P: torch.ops.enrnn.cayley(P, ones), P)
+    assert torch.autograd.gradgradcheck(lambda P: torch.ops.enrnn.cayley(P, ones), P)
+
+
 def sequence(nonlinearity: str, *, bias: bool, lengths: bool, dtype: torch.dtype = torch.float64) -> tuple[object, ...]:
     steps, batch, size = 4, 3, 5
     return (

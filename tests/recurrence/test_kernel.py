@@ -7,7 +7,7 @@ import re
 import pytest
 
 from enrnn import _nvrtc
-from enrnn.matrices import _inverse
+from enrnn.matrices import _cayley_transform, _inverse
 from enrnn.nonlinearities import NONLINEARITIES
 from enrnn.recurrence import _cuda
 from enrnn.recurrence._shapes import BATCHES, Limits, Shape, as_one, one_block, shape_for
@@ -79,9 +79,11 @@ def test_the_recurrence_compiles(arch: str, record: Recorder) -> None:
 
 
 @pytest.mark.parametrize("arch", CHIPS)
-def test_the_inverse_compiles(arch: str) -> None:
-    _, spilled = resources(_inverse.SOURCE.read_text(encoding="utf-8"), arch, {})
-    assert spilled == 0
+def test_the_cayley_transform_compiles(arch: str) -> None:
+    for source in (_inverse.SOURCE, _cayley_transform.SOURCE):
+        for double in (0, 1):
+            _, spilled = resources(source.read_text(encoding="utf-8"), arch, {"DOUBLE": double})
+            assert spilled == 0
 
 
 @pytest.mark.parametrize("chip", CHIPS)

@@ -5,8 +5,8 @@ from torch import Tensor
 
 from .._checks import count_within, square_matrix
 from .._precision import working_dtype
+from ._cayley_transform import cayley, signs
 from ._contract import Matrix, rotation_angles
-from ._inverse import shifted_skew_inverse
 from ._orthogonal import orthogonality_error
 
 
@@ -30,13 +30,7 @@ class Cayley(Matrix):
 
     def forward(self, original: Tensor) -> Tensor:
         square_matrix("the free matrix of Cayley", original)
-        signs = self._signs(original)
-        upper = original.to(signs.dtype).triu(1)
-        skew = upper - upper.mT
-        identity = torch.eye(skew.shape[0], dtype=skew.dtype, device=skew.device)
-        # (I + A)⁻¹(I − A) = 2(I + A)⁻¹ − I, and I + A is never singular: its singular values are at least 1.
-        orthogonal: Tensor = (2 * shifted_skew_inverse(skew) - identity) * signs
-        return orthogonal.to(original.dtype)
+        return cayley(original, self._count(original))[0]
 
     def right_inverse(self, matrix: Tensor) -> Tensor:
         """`A = (I − WD)(I + WD)⁻¹`.
@@ -99,6 +93,4 @@ class Cayley(Matrix):
 
     def _signs(self, matrix: Tensor) -> Tensor:
         """The diagonal of `D`, in the precision the transform is computed in."""
-        size = matrix.shape[0]
-        index = torch.arange(size, device=matrix.device)
-        return (1 - 2 * (index >= size - self._count(matrix)).to(torch.int8)).to(working_dtype(matrix))
+        return signs(matrix, self._count(matrix)).to(working_dtype(matrix))

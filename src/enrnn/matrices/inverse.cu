@@ -1,60 +1,99 @@
 // One step of an inversion in place by blocks (Gauss and Jordan), without pivoting, in double precision.
 //
 // With the pivot rows and columns of block k first, the matrix is [[D, S], [C, M]], and the step turns it into
-//     [[D^-1, D^-1 S], [-C D^-1, M - C D^-1 S]];
-// after a step for every block the matrix is inverted. A thread block makes a tile of ROWS x SIDE; every one inverts the small
+//     [[P, P S], [-C P, M - C P S]],    P = D^-1;
+// after a step for every block the matrix is inverted. A thread block makes a tile of SIDE x SIDE; every one inverts the small
 // matrix D for itself, which costs less than to wait for another to do it. The step reads one matrix and writes another, so that
 // no thread block sees what another has made.
 
-constexpr int SIDE = 32, ROWS = 64, THREADS = 256;
+constexpr int SIDE = 32, THREADS = 256;
+constexpr int LEFT = 36, RIGHT = 40;  // row strides of a left and a right factor, such that a warp's loads meet no bank conflict
+
+// Pivots are at least one: no scaling and no special cases.
+__device__ double reciprocal(double x) {
+    double y;
+    asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
+    for (int i = 0; i < 2; i++) y = fma(y, fma(-x, y, 1.0), y);  // 23 bits, 46, all
+    return y;
+}
+
+// sum += sign * A B for two 8 x 8 tiles next to each other, over SIDE inner indices, by the tensor cores.
+__device__ void multiply(double (&sum)[2][2], const double* A, const double* B, double sign) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int k = 0; k < SIDE; k += 4) {
+        const double a = sign * A[lane / 4 * LEFT + k + lane % 4];
+#pragma unroll
+        for (int tile = 0; tile < 2; tile++) {
+            const double b = B[(k + lane % 4) * RIGHT + 8 * tile + lane / 4];
+            asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+d"(sum[tile][0]), "+d"(sum[tile][1]) : "d"(a), "d"(b));
+        }
+    }
+}
 
 extern "C" __global__ void __launch_bounds__(THREADS) eliminate(const double* __restrict__ from, double* __restrict__ to, long long size, long long step)
 {
-    __shared__ double D[SIDE][SIDE + 1], S[SIDE][SIDE + 1], R[SIDE][SIDE + 1], C[ROWS][SIDE + 1], row[2][SIDE], column[2][SIDE];
-    const int n = (int)size, pivot = (int)step * SIDE, first_column = blockIdx.x * SIDE, first_row = blockIdx.y * ROWS;
-    const int i = threadIdx.x / 8, j = threadIdx.x % 8;  // this thread's row of 32, and columns j, j + 8, …
+    __shared__ double P[SIDE * LEFT], C[SIDE * LEFT], S[SIDE * RIGHT], R[SIDE * RIGHT];
+    __shared__ double row[2][SIDE], column[2][SIDE], inverse[2];
+    const int n = (int)size, pivot = (int)step * SIDE, first_column = blockIdx.x * SIDE, first_row = blockIdx.y * SIDE;
     const auto at = [&](int r, int c, double beyond) { return r < n && c < n ? from[(long long)r * n + c] : beyond; };
 
+    const int i = threadIdx.x / 8, j = threadIdx.x % 8;  // this thread's row of D, and columns j, j + 8, …
     double d[4];
+#pragma unroll
     for (int k = 0; k < 4; k++) {
         const int c = j + 8 * k;
         d[k] = at(pivot + i, pivot + c, i == c ? 1.0 : 0.0);  // beyond the edge, the identity
-        S[i][c] = at(pivot + i, first_column + c, 0.0);
-        C[i][c] = at(first_row + i, pivot + c, 0.0);
-        C[i + SIDE][c] = at(first_row + i + SIDE, pivot + c, 0.0);
+        S[i * RIGHT + c] = at(pivot + i, first_column + c, 0.0);
+        C[i * LEFT + c] = at(first_row + i, pivot + c, 0.0);
     }
-    for (int p = 0; p < SIDE; p++) {  // D inverted, each thread keeping its four entries
-        const int now = p & 1;
-        for (int k = 0; k < 4; k++) {
-            if (i == p) row[now][j + 8 * k] = d[k];
-            if (j + 8 * k == p) column[now][i] = d[k];
+    // D inverted, each thread keeping its four entries; one barrier a pivot. The owner of a pivot gives out its reciprocal.
+#pragma unroll
+    for (int k0 = 0; k0 < 4; k0++)
+#pragma unroll 1
+        for (int j0 = 0; j0 < 8; j0++) {
+            const int p = 8 * k0 + j0, now = j0 & 1;
+            if (i == p)
+#pragma unroll
+                for (int k = 0; k < 4; k++) row[now][j + 8 * k] = d[k];
+            if (j == j0) {
+                column[now][i] = d[k0];
+                if (i == p) inverse[now] = reciprocal(d[k0]);
+            }
+            __syncthreads();
+            const double factor = column[now][i] * inverse[now];
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const double other = row[now][j + 8 * k];
+                d[k] = i == p ? d[k] * inverse[now] : d[k] - factor * other;
+            }
+            if (j == j0) d[k0] = i == p ? inverse[now] : -factor;
         }
-        __syncthreads();
-        const double inverse = 1.0 / row[now][p], factor = column[now][i] * inverse;
-        for (int k = 0; k < 4; k++) {
-            const int c = j + 8 * k;
-            d[k] = i == p ? (c == p ? inverse : d[k] * inverse) : (c == p ? -factor : d[k] - factor * row[now][c]);
-        }
-    }
-    for (int k = 0; k < 4; k++) D[i][j + 8 * k] = d[k];
+#pragma unroll
+    for (int k = 0; k < 4; k++) P[i * LEFT + j + 8 * k] = d[k];
     __syncthreads();
 
-    const bool pivot_columns = first_column == pivot;
-    double sum[4] = {};  // R = D^-1 S, or D^-1 itself in the pivot columns
-    for (int m = 0; m < SIDE; m++)
-        for (int k = 0; k < 4; k++) sum[k] += D[i][m] * S[m][j + 8 * k];
-    for (int k = 0; k < 4; k++) R[i][j + 8 * k] = pivot_columns ? D[i][j + 8 * k] : sum[k];
+    // Each warp makes two 8 x 8 tiles: rows 8·(warp / 2) and 16 columns from 16·(warp % 2).
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int r = 8 * (warp / 2) + lane / 4, c = 16 * (warp % 2) + lane % 4 * 2;  // this thread's first entry
+    const bool pivot_rows = first_row == pivot, pivot_columns = first_column == pivot;
+    double sum[2][2] = {};
+    multiply(sum, P + 8 * (warp / 2) * LEFT, S + 16 * (warp % 2), 1.0);
+#pragma unroll
+    for (int t = 0; t < 4; t++) {
+        const int there = c + 8 * (t / 2) + t % 2;
+        if (pivot_columns) sum[t / 2][t % 2] = P[r * LEFT + there];
+        R[r * RIGHT + there] = sum[t / 2][t % 2];
+    }
     __syncthreads();
-
-    for (int half = 0; half < 2; half++) {
-        const int r = first_row + half * SIDE + i;
-        double made[4];
-        for (int k = 0; k < 4; k++) made[k] = pivot_columns ? 0.0 : at(r, first_column + j + 8 * k, 0.0);
-        for (int m = 0; m < SIDE; m++)
-            for (int k = 0; k < 4; k++) made[k] -= C[half * SIDE + i][m] * R[m][j + 8 * k];
-        for (int k = 0; k < 4; k++) {
-            const int c = first_column + j + 8 * k, in_pivot = r - pivot;
-            if (r < n && c < n) to[(long long)r * n + c] = in_pivot >= 0 && in_pivot < SIDE ? R[in_pivot][j + 8 * k] : made[k];
-        }
+    if (!pivot_rows) {
+#pragma unroll
+        for (int t = 0; t < 4; t++) sum[t / 2][t % 2] = pivot_columns ? 0.0 : at(first_row + r, first_column + c + 8 * (t / 2) + t % 2, 0.0);
+        multiply(sum, C + 8 * (warp / 2) * LEFT, R + 16 * (warp % 2), -1.0);
+    }
+#pragma unroll
+    for (int t = 0; t < 4; t++) {
+        const int across = first_column + c + 8 * (t / 2) + t % 2, down = first_row + r;
+        if (down < n && across < n) to[(long long)down * n + across] = sum[t / 2][t % 2];
     }
 }

@@ -14,6 +14,7 @@ from ..nonlinearities import NONLINEARITIES
 from ._shapes import Limits, Shape, shape_for
 
 SOURCE = Path(__file__).with_name("recurrence.cu")
+BIAS_SOURCE = Path(__file__).with_name("bias_gradient.cu")
 SIGMA = {"modrelu": 0, "relu": 1, "tanh": 2, "identity": 3, "paired_modrelu": 4}
 TESTED = {(9, 0)}
 """Compute capabilities of chips on which the test suite has passed; on any other the first use checks itself."""
@@ -106,6 +107,32 @@ def backward(
     )
 
 
+def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str) -> Tensor:
+    """As `_torch.bias_gradient`, in one pass over the two."""
+    parts = NONLINEARITIES[nonlinearity].parts
+    rule = {"modrelu": 1, "paired_modrelu": 2}.get(nonlinearity, 0)
+    key = rule, states.device
+    if key not in _bias_kernels:
+        _forbid_loading(states)
+        (_bias_kernels[key],) = _nvrtc.load(BIAS_SOURCE.read_text(encoding="utf-8"), {"bias_gradient": 0}, states.device, RULE=rule)
+    h, dz = states.flatten(0, 1), grad_z.flatten(0, 1)
+    units = h.shape[1] // parts
+    shares = h.new_empty(min(BIAS_SHARES, -(-len(h) // 8)), units)
+    _bias_kernels[key]((-(-units // 32), len(shares)), 256, h, dz, shares, *h.shape, h.stride(0), dz.stride(0))
+    return shares.sum(0)
+
+
+BIAS_SHARES = 64
+"""Shares of the rows that are summed at once: with 160 units, 320 thread blocks."""
+
+_bias_kernels: dict[tuple[int, torch.device], Kernel] = {}
+
+
+def _forbid_loading(like: Tensor) -> None:
+    if capturing(like):
+        raise RuntimeError("a kernel cannot be compiled while a CUDA graph is captured: run the step once before capturing it")
+
+
 def _rows(tensor: Tensor) -> Tensor:
     """The kernel takes any strides but the last."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
@@ -149,10 +176,7 @@ def _kernels_for(n: int, sequences: int, nonlinearity: str, backward: bool, like
     assert shape is not None  # or `why_not` would have said so
     key = (shape, nonlinearity, backward, like.device)
     if key not in _loaded:
-        if capturing(like):
-            raise RuntimeError(
-                "a kernel cannot be compiled while a CUDA graph is captured: run the step once before capturing it"
-            )
+        _forbid_loading(like)
         given = defines(shape, nonlinearity, backward)
         source = SOURCE.read_text(encoding="utf-8")
         pack, sweep = _nvrtc.load(source, {"pack": 0, "sweep": given["SHARED_BYTES"]}, like.device, **given)

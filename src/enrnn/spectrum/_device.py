@@ -2,7 +2,8 @@
 
 On a GPU products are cheap and every look at a value is dear, so that the block of vectors of `_squaring.py` does not pay: T is
 squared 27 times. What is left of `T^K`, K = 2²⁷, is the spectral projector of the dominant eigenvalue (or of a complex pair),
-from which λ, u and v are read.
+from which λ, u and v are read. `_chain` says it in torch's operations, for every size and every device. Up to a size of 96 one
+kernel does it all; beyond, most of the squarings are of a small matrix (`_compressed.py`).
 """
 
 import warnings
@@ -15,6 +16,7 @@ from torch import Tensor
 from .. import _nvrtc
 from .._nvrtc import Kernel
 from .._precision import capturing
+from ._compressed import Kernels, compressed, kernels_for
 from ._dense import Dominant, power_of_two_above
 from ._powers import UNIT
 from ._squaring import DOUBT
@@ -48,6 +50,9 @@ def squaring_on_device(matrix: Tensor) -> Found:
 
     Unlike `_certificate.py`, this takes the effect of rounding on the powers from its order of magnitude, not from a bound.
     """
+    if matrix.shape[-1] > FUSED_UP_TO:
+        kernels = _compression(matrix)
+        return _chain(matrix) if kernels is None else _unpacked(compressed(matrix, kernels, SQUARINGS))
     kernel = _kernel(matrix)
     return _chain(matrix) if kernel is None else _fused(matrix, kernel)
 
@@ -68,27 +73,57 @@ def _kernel(matrix: Tensor) -> Kernel | None:
 _kernels: dict[tuple[int, torch.device], Kernel | None] = {}
 
 
+def _compression(matrix: Tensor) -> Kernels | None:
+    """The kernels for a large matrix, if it is on a GPU that can run them."""
+    if not matrix.is_cuda:
+        return None
+    shared = _shared(2, matrix.device)
+    if shared is None:
+        return None
+    try:
+        return kernels_for(matrix, SOURCE.read_text(encoding="utf-8"), shared)
+    except RuntimeError as error:
+        _warn(error)
+        return None
+
+
 def _load(tiles: int, device: torch.device) -> Kernel | None:
     """The kernel for sizes up to 32·tiles, or None where it cannot be had; a failure to compile or load it warns."""
+    shared = _shared(tiles, device)
+    if shared is None:
+        return None
+    try:
+        return _nvrtc.load(SOURCE.read_text(encoding="utf-8"), {"spectral_radius": shared}, device, TILES=tiles)[0]
+    except RuntimeError as error:
+        _warn(error)
+        return None
+
+
+def _shared(tiles: int, device: torch.device) -> int | None:
+    """The bytes of shared memory that the kernel needs, or None where it cannot run."""
     padded = 32 * tiles
     matrices = 3 if tiles < 3 else 2
     shared = 8 * (matrices * padded * (padded + 4) + 16 * padded + 32 + 13 * padded)
     limits = torch.cuda.get_device_properties(device)
     fits = limits.major >= 8 and getattr(limits, "shared_memory_per_block_optin", 0) >= shared + 1024
-    if not fits or _nvrtc.unavailable() is not None:
-        return None
-    try:
-        return _nvrtc.load(SOURCE.read_text(encoding="utf-8"), {"spectral_radius": shared}, device, TILES=tiles)[0]
-    except RuntimeError as error:
-        warnings.warn(f"the kernel for the spectral radius is replaced by torch operations: {error}", stacklevel=2)
-        return None
+    return shared if fits and _nvrtc.unavailable() is None else None
+
+
+def _warn(error: RuntimeError) -> None:
+    warnings.warn(f"the kernel for the spectral radius is replaced by torch operations: {error}", stacklevel=3)
 
 
 def _fused(matrix: Tensor, kernel: Kernel) -> Found:
     size = matrix.shape[-1]
     out = matrix.new_empty(6 + 4 * size)
     kernel(1, 512, matrix.contiguous(), size, out)
+    return _unpacked(out)
+
+
+def _unpacked(out: Tensor) -> Found:
+    """What the kernels write: ρ, condition, λ, certified, squarings, u, v."""
     pairs = torch.view_as_complex(out.view(-1, 2))
+    size = (len(pairs) - 3) // 2
     pair = Dominant(out[0], pairs[1], pairs[3 : 3 + size], pairs[3 + size :], out[1])
     return Found(pair, out[4] != 0)
 

@@ -380,3 +380,35 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) spectral_radius(const d
         __syncthreads();
     }
 }
+
+#if TILES == 2
+// K = C^(2^squarings) / its norm for C [SIZE, SIZE], and K g, K^T g for a vector g without a pattern: for _compressed.py.
+extern "C" __global__ void __launch_bounds__(THREADS, 1) core_power(const double* __restrict__ C, double* __restrict__ K, double* __restrict__ right, double* __restrict__ left, long long squarings) {
+    extern __shared__ double shared[];
+    double* P = shared;
+    double* Q = P + SIZE * STRIDE;
+    double* room = Q + SIZE * STRIDE;
+    double* line = room + WARPS * SIZE;
+    double* probe = line + 2 * WARPS;
+    double sum = 0.0, trace;
+    for (int i = threadIdx.x; i < SIZE * SIZE; i += THREADS) {
+        const double value = C[i];
+        P[i / SIZE * STRIDE + i % SIZE] = value;
+        sum += value * value;
+    }
+    for (int i = threadIdx.x; i < SIZE; i += THREADS) {
+        const double s = sin((i + 1) * 12.9898) * 43758.5453;
+        probe[i] = s - trunc(s);
+    }
+    sum = block_sum(sum, line);
+    double shrink = sum > 0.0 ? 1.0 / sqrt(sum) : 0.0;
+    for (int step = 0; step < squarings; step++) {
+        square(P, Q, shrink * shrink, sum, trace);
+        sum = block_sum(sum, line);
+        double* swap = P; P = Q; Q = swap;
+        shrink = sum > 0.0 ? 1.0 / sqrt(sum) : 0.0;
+    }
+    for (int i = threadIdx.x; i < SIZE * SIZE; i += THREADS) K[i] = shrink * P[i / SIZE * STRIDE + i % SIZE];
+    both_products(P, STRIDE, SIZE, shrink, probe, right, probe, left, room);
+}
+#endif

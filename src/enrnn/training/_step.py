@@ -16,6 +16,7 @@ from ..tasks import Data
 from ._config import OptimizerSettings
 from ._contract import attach, matrices_of
 from ._distributed import Processes
+from ._keep import Kept
 from ._model import Network
 from ._optimizers import build_optimizers, set_rates, state_tensors
 
@@ -52,7 +53,7 @@ class Step:
         self._carried = model.first_state(self.order.shape[1]) if data.carries_state else ()
         self.stopped = torch.zeros((), dtype=torch.bool, device=device)
         self.tensors = self._all_tensors()
-        self._kept = {name: torch.empty_like(tensor) for name, tensor in self.tensors.items()}
+        self._kept = Kept(list(self.tensors.values()))
 
     def start_epoch(self, epoch: int, place: int) -> None:
         """Go to step `place` of `epoch`."""
@@ -76,12 +77,11 @@ class Step:
 
     def guarded(self) -> None:
         """A step that a CUDA graph can hold: without a look at any value."""
-        torch._foreach_copy_(list(self._kept.values()), list(self.tensors.values()))
+        self._kept.keep()
         loss = self._gradients()
         fine = self._finite(loss) & self._certified() & ~self.stopped
         self._update(loss)
-        for name, tensor in self.tensors.items():
-            torch.where(fine, tensor, self._kept[name], out=tensor)
+        self._kept.restore_unless(fine)
         self.stopped.logical_or_(~fine)
 
     def forget_gradients(self) -> None:

@@ -1,0 +1,110 @@
+"""The fast solver for large matrices on a GPU: as in `_device.py`, but most of the squarings are of a matrix of size 64.
+
+After a few squarings, `T^k` has few eigenvalues left that are not zero to rounding: its columns lie in the span of a thin
+orthonormal `X` [m, 64], so that `T^k = X R` with `R = XᵀT^k`, and every further power is one of the small matrix `C = R X`:
+
+    T^(k(i+1)) = X C^i R.
+
+A right eigenvector is then `X c` with c in the plane that `C^i` leaves, a left one `Rᵀ d`; `T^k` is applied once more to both, which
+takes away what `X R` has missed. The rest is as in `_device.py`: λ is read from the plane of x and Tx.
+
+`X` comes from `Z = T^k Ω`, Ω without a pattern. The columns of Z are nearly dependent, their Gram matrix singular to rounding; three
+rounds of a Cholesky factorisation with a small shift (Fukaya et al., 2020) make them orthonormal all the same: each multiplies the
+lengths of what is weak by up to 10⁶. Directions that are left out are zero to rounding in `T^k`.
+"""
+
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import _nvrtc
+from .._nvrtc import Kernel
+from .._precision import capturing
+from ._dense import power_of_two_above
+
+SOURCE = Path(__file__).with_name("compressed.cu")
+WIDTH = 64
+"""As in the source: the columns of X."""
+
+LEAST = 9
+"""Squarings before the compression, at least."""
+
+
+class Kernels(NamedTuple):
+    orthonormalizer: Kernel
+    products: Kernel
+    plane: Kernel
+    finish: Kernel
+    core_power: Kernel
+
+
+_kernels: dict[torch.device, Kernels] = {}
+_probes: dict[tuple[int, torch.device], Tensor] = {}
+
+
+def squarings_before(size: int) -> int:
+    """So many that in a Gaussian matrix, where m(1 − r²) eigenvalues have a modulus above rρ, `T^k` keeps fewer than 64."""
+    return max(LEAST, math.ceil(math.log2(0.6 * size)))
+
+
+def kernels_for(matrix: Tensor, core_source: str, core_shared: int) -> Kernels | None:
+    """The kernels, if they can be had; loading them is not allowed while a graph is captured."""
+    device = matrix.device
+    if device not in _kernels:
+        if capturing(matrix):
+            return None
+        source = SOURCE.read_text(encoding="utf-8")
+        loaded = _nvrtc.load(source, dict.fromkeys(Kernels._fields[:-1], 0), device)
+        _kernels[device] = Kernels(*loaded, *_nvrtc.load(core_source, {"core_power": core_shared}, device, TILES=2))
+    if (matrix.shape[-1], device) not in _probes:
+        if capturing(matrix):
+            return None
+        generator = torch.Generator().manual_seed(matrix.shape[-1])
+        numbers = torch.randn(matrix.shape[-1], WIDTH, dtype=torch.float64, generator=generator)
+        _probes[matrix.shape[-1], device] = numbers.to(device)
+    return _kernels[device]
+
+
+def compressed(matrix: Tensor, kernels: Kernels, squarings: int) -> Tensor:
+    """The numbers that `spectral_radius.cu` gives for a small matrix: ρ, condition, λ, certified, unused, u and v."""
+    m = matrix.shape[-1]
+    scale = power_of_two_above(torch.linalg.vector_norm(matrix, float("inf")))
+    scaled = (matrix / scale).contiguous()
+    before = squarings_before(m)
+    power = scaled
+    for step in range(1, before + 1):
+        power = power @ power
+        if step % 3 == 0 and step < before:  # a norm of 1 falls to no less than (ρ/‖T‖)^8
+            power = power / torch.linalg.vector_norm(power)
+
+    X = power @ _probes[m, matrix.device]
+    M = matrix.new_empty(WIDTH, WIDTH)
+    for last in (False, False, True):
+        kernels.orthonormalizer(1, 512, X.mT @ X, M, int(last))
+        X = X @ M
+    R = X.mT @ power
+    K, core = torch.empty_like(M), matrix.new_empty(2, WIDTH)
+    kernels.core_power(1, 512, R @ X, K, core[0], core[1], squarings - before)
+
+    v = matrix.new_empty(15, m)
+    start, squares, facts = v[12:14], v[14], matrix.new_empty(4)
+    _products(kernels, X, core[0], start[0], None, R, core[1], start[1])
+    _products(kernels, power, start[0], v[0], None, power, start[1], v[1])
+    _products(kernels, scaled, v[0], v[2], squares, scaled, v[1], v[3])
+    kernels.plane(2, 512, v, facts, m)
+    _products(kernels, scaled, v[8], v[10], None, scaled, v[9], v[11])
+    missed = torch.linalg.vector_norm(power.addmm_(X, R, alpha=-1))
+    out = matrix.new_empty(6 + 4 * m)
+    kernels.finish(1, 512, v[4], facts, X, K, start[0], v[0], squares, missed, scale, out, m)
+    return out
+
+
+def _products(
+    kernels: Kernels, A: Tensor, x: Tensor, y: Tensor, squares: Tensor | None, B: Tensor, w: Tensor, z: Tensor
+) -> None:
+    """`y = A x` and `z = Bᵀ w`."""
+    blocks = -(-A.shape[0] // 8) + -(-B.shape[1] // 8)
+    kernels.products(blocks, 256, A, x, y, squares, *A.shape, B, w, z, *B.shape)
