@@ -21,12 +21,14 @@ from enrnn.matrices import (
     Cayley,
     EigenvalueNormalized,
     Exponential,
+    Givens,
     Householder,
     Matrix,
     Renormalized,
     Schur,
     SoftMargin,
     SpectralNorm,
+    UnitaryGivens,
 )
 
 FAMILIES: dict[str, Callable[[int], Matrix]] = {
@@ -35,6 +37,10 @@ FAMILIES: dict[str, Callable[[int], Matrix]] = {
     "Exponential, dtriv_100": lambda size: Exponential(rebase_every=100),
     "Householder, m = n": lambda size: Householder(),
     "Householder, m = 16": lambda size: Householder(16),
+    "Givens, L = n": lambda size: Givens(),
+    "Givens, L = 2": lambda size: Givens(2),
+    "Givens, FFT": lambda size: Givens(style="fft"),
+    "UnitaryGivens, n/2 complex units, L = n/2": lambda size: UnitaryGivens(),
     "SVD, r = n/4": lambda size: SVD(),
     "SoftMargin": lambda size: SoftMargin(),
     "Schur": lambda size: Schur(),

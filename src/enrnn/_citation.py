@@ -17,7 +17,7 @@ _ENTRIES = {
   booktitle = {Proceedings of the 35th International Conference on Machine Learning},
   year      = {2018}
 }""",
-    "modrelu": """\
+    "urnn": """\
 @inproceedings{arjovsky2016unitary,
   title     = {Unitary Evolution Recurrent Neural Networks},
   author    = {Arjovsky, Martin and Shah, Amar and Bengio, Yoshua},
@@ -68,6 +68,43 @@ and Vorontsov, Eugene and Bengio, Yoshua and Lajoie, Guillaume},
   booktitle = {Advances in Neural Information Processing Systems},
   year      = {2019}
 }""",
+    "scurnn": """\
+@inproceedings{maduranga2019complex,
+  title     = {Complex Unitary Recurrent Neural Networks Using Scaled {C}ayley Transform},
+  author    = {Maduranga, Kehelwala D. G. and Helfrich, Kyle E. and Ye, Qiang},
+  booktitle = {Proceedings of the AAAI Conference on Artificial Intelligence},
+  year      = {2019}
+}""",
+    "full_capacity_urnn": """\
+@inproceedings{wisdom2016full,
+  title     = {Full-Capacity Unitary Recurrent Neural Networks},
+  author    = {Wisdom, Scott and Powers, Thomas and Hershey, John R. and Le Roux, Jonathan and Atlas, Les},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2016}
+}""",
+    "eurnn": """\
+@inproceedings{jing2017tunable,
+  title     = {Tunable Efficient Unitary Neural Networks ({EUNN}) and their Application to {RNN}s},
+  author    = {Jing, Li and Shen, Yichen and Dub{\\v{c}}ek, Tena and Peurifoy, John and Skirlo, Scott and LeCun, Yann \
+and Tegmark, Max and Solja{\\v{c}}i{\\'c}, Marin},
+  booktitle = {Proceedings of the 34th International Conference on Machine Learning},
+  year      = {2017}
+}""",
+    "goru": """\
+@article{jing2019gated,
+  title   = {Gated Orthogonal Recurrent Units: On Learning to Forget},
+  author  = {Jing, Li and Gulcehre, Caglar and Peurifoy, John and Shen, Yichen and Tegmark, Max \
+and Solja{\\v{c}}i{\\'c}, Marin and Bengio, Yoshua},
+  journal = {Neural Computation},
+  year    = {2019}
+}""",
+    "cgrnn": """\
+@inproceedings{wolter2018complex,
+  title     = {Complex Gated Recurrent Neural Networks},
+  author    = {Wolter, Moritz and Yao, Angela},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2018}
+}""",
     "irnn": """\
 @article{le2015simple,
   title   = {A Simple Way to Initialize Recurrent Networks of Rectified Linear Units},
@@ -88,6 +125,42 @@ and Vorontsov, Eugene and Bengio, Yoshua and Lajoie, Guillaume},
   author    = {Miyato, Takeru and Kataoka, Toshiki and Koyama, Masanori and Yoshida, Yuichi},
   booktitle = {International Conference on Learning Representations},
   year      = {2018}
+}""",
+    "clockwork": """\
+@inproceedings{koutnik2014clockwork,
+  title     = {A Clockwork {RNN}},
+  author    = {Koutn{\\'i}k, Jan and Greff, Klaus and Gomez, Faustino and Schmidhuber, J{\\"u}rgen},
+  booktitle = {Proceedings of the 31st International Conference on Machine Learning},
+  year      = {2014}
+}""",
+    "hmrnn": """\
+@inproceedings{chung2017hierarchical,
+  title     = {Hierarchical Multiscale Recurrent Neural Networks},
+  author    = {Chung, Junyoung and Ahn, Sungjin and Bengio, Yoshua},
+  booktitle = {International Conference on Learning Representations},
+  year      = {2017}
+}""",
+    "fsrnn": """\
+@inproceedings{mujika2017fast,
+  title     = {Fast-Slow Recurrent Neural Networks},
+  author    = {Mujika, Asier and Meier, Florian and Steger, Angelika},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2017}
+}""",
+    "layer_norm": """\
+@article{ba2016layer,
+  title   = {Layer Normalization},
+  author  = {Ba, Jimmy Lei and Kiros, Jamie Ryan and Hinton, Geoffrey E.},
+  journal = {arXiv:1607.06450},
+  year    = {2016}
+}""",
+    "zoneout": """\
+@inproceedings{krueger2017zoneout,
+  title     = {Zoneout: Regularizing {RNN}s by Randomly Preserving Hidden Activations},
+  author    = {Krueger, David and Maharaj, Tegan and Kram{\\'a}r, J{\\'a}nos and Pezeshki, Mohammad and Ballas, Nicolas \
+and Ke, Nan Rosemary and Goyal, Anirudh and Bengio, Yoshua and Courville, Aaron and Pal, Chris},
+  booktitle = {International Conference on Learning Representations},
+  year      = {2017}
 }""",
     "rnn": """\
 @article{elman1990finding,
@@ -139,9 +212,23 @@ def citation(*objects: nn.Module | str) -> str:
 
 def _keys(module: nn.Module) -> set[str]:
     """What one module, without its parts, is owed to."""
-    from .layers import ENRNN, IRNN, ENRNNCell, OrthogonalRNN
+    from .layers import CGRNN, ENRNN, FSRNN, GORU, HMRNN, IRNN, ClockworkRNN, ENRNNCell, LayerNormLSTMCell, OrthogonalRNN
     from .layers._one_matrix import OneMatrixRNN
-    from .matrices import SVD, Cayley, EigenvalueNormalized, Exponential, Householder, Schur, SoftMargin, SpectralNorm
+    from .matrices import (
+        SVD,
+        Cayley,
+        EigenvalueNormalized,
+        Exponential,
+        Givens,
+        Householder,
+        Schur,
+        SoftMargin,
+        SpectralNorm,
+        Stiefel,
+        UnitaryCayley,
+        UnitaryGivens,
+        UnitaryProduct,
+    )
 
     families: dict[type[nn.Module], str] = {
         Cayley: "scornn",
@@ -152,12 +239,28 @@ def _keys(module: nn.Module) -> set[str]:
         SoftMargin: "vorontsov",
         Schur: "nnrnn",
         SpectralNorm: "spectral_norm",
+        UnitaryCayley: "scurnn",
+        UnitaryProduct: "urnn",
+        Stiefel: "full_capacity_urnn",
+        Givens: "eurnn",
+        UnitaryGivens: "eurnn",
+        GORU: "goru",
+        CGRNN: "cgrnn",
+        ClockworkRNN: "clockwork",
+        HMRNN: "hmrnn",
+        FSRNN: "fsrnn",
+        LayerNormLSTMCell: "layer_norm",
         IRNN: "irnn",
         OrthogonalRNN: "orthogonal",
     }
     keys = {key for kind, key in families.items() if isinstance(module, kind)}
-    if isinstance(module, ENRNN | ENRNNCell | OneMatrixRNN) and module.nonlinearity == "modrelu":
-        keys.add("modrelu")
+    thresholded = isinstance(module, ENRNN | ENRNNCell | OneMatrixRNN | CGRNN | GORU)
+    if thresholded and module.nonlinearity in ("modrelu", "paired_modrelu"):
+        keys.add("urnn")
+    if isinstance(module, HMRNN) and module.layer_norm:
+        keys.add("layer_norm")
+    if isinstance(module, FSRNN) and (module.zoneout or module.cell_zoneout):
+        keys.add("zoneout")
     if isinstance(module, Exponential) and module.rebase_every is not None:
         keys.add("dtriv")
     return keys

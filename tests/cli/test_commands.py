@@ -9,13 +9,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from enrnn import recipes
 from enrnn.cli import main
-from enrnn.recipes import RECIPES, recipe
 
 SMALL = [
     *("--device", "cpu", "--set", "task.length=12", "--set", "task.train_size=100", "--set", "task.test_size=20"),
@@ -39,6 +36,10 @@ def test_help_is_there_in_half_a_second_and_imports_no_torch() -> None:
         (["train", "adding/enrnn", "--set", "optimizer.lrr=1"], "unknown setting optimizer.lrr; did you mean optimizer.lr"),
         (["train", "adding/enrnn", "--set", "optimizer.lr=fast"], "optimizer.lr should be a number, got: 'fast'"),
         (["train", "adding/enrnn", "--set", "optimizer.lr"], "--set takes KEY=VALUE, got: 'optimizer.lr'"),
+        (
+            ["train", "adding/ornn", "--set", "model.options.reflecters=8"],
+            "network 'ornn' has no option 'reflecters'; did you mean",
+        ),
         (["train", "adding/enrnn", "--device", "gpu"], "device must be cpu, cuda or cuda:N, got: 'gpu'"),
         (["train", "adding/enrnn", "--text", "file.txt"], "unknown setting task.text"),
         (["train", "pixels/enrnn", "--data", "no/such/folder"], "data names a folder that does not exist: no/such/folder"),
@@ -89,6 +90,18 @@ def test_a_run_from_the_command_line(capsys: pytest.CaptureFixture[str], tmp_pat
     assert main(["resume", folder.name[:-3], "--runs", str(tmp_path)]) == 0
 
 
+def test_a_network_of_the_zoo_with_its_own_option_and_events(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    changes = ["task.length=12", "task.train_size=100", "task.test_size=20", "run.steps=4", "model.options.reflectors=3"]
+    options = [f"--set={change}" for change in changes]
+    assert main(["train", "adding/ornn", *options, "--device", "cpu", "--tensorboard", "--runs", str(tmp_path)]) == 0
+    assert "adding/ornn: test mse " in capsys.readouterr().out
+    (folder,) = tmp_path.iterdir()
+    assert folder.name.startswith("adding-ornn-")
+    assert json.loads((folder / "config.json").read_text())["model"]["options"] == {"reflectors": 3}
+    assert len(list((folder / "tensorboard").iterdir())) == 1
+
+
 def test_a_failed_run_is_one_line_and_exit_status_one(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     changes = ["--set", "optimizer.name=adam", "--set", "optimizer.lr=1e30"]
     assert main(["train", "adding/enrnn", *SMALL, *changes, "--runs", str(tmp_path)]) == 1
@@ -122,37 +135,5 @@ def test_info_says_what_is_there_and_why_something_is_not(capsys: pytest.Capture
     assert main(["info"]) == 0
     assert main(["info"]) == 0
     out = capsys.readouterr().out
-    for word in ("torch", "devices", "backends", "reference", "cuda", "ENRNN_DATA", *RECIPES):
+    for word in ("torch", "devices", "backends", "reference", "cuda", "ENRNN_DATA", "tensorboard", "enrnn recipes"):
         assert word in out
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_is_a_sound_configuration_of_its_name(name: str) -> None:
-    config = recipe(name)
-    assert config.task.name == name.split("/")[0]
-    assert (config.model.network == "lstm") == name.endswith("/lstm")
-    if name.endswith("/scornn"):
-        assert config.model.short_size == 0
-
-
-def test_the_papers_settings() -> None:
-    """Table 1 and §5, by the numbers that the recipes are easily wrong in."""
-
-    def settings(name: str) -> tuple[Any, ...]:
-        c = recipe(name)
-        return (
-            c.model.hidden_size,
-            c.model.short_size,
-            c.model.negative_ones,
-            c.optimizer.name,
-            c.optimizer.lr,
-            c.optimizer.long_lr,
-        )
-
-    assert settings("adding/enrnn") == (160, 64, 29, "rmsprop_tf", 1e-4, None)
-    assert settings("copying/enrnn") == (192, 20, 52, "rmsprop_tf", 1e-3, 1e-5)
-    assert settings("speech/enrnn") == (468, 94, 374, "adam", 1e-4, None)
-    assert settings("characters/enrnn") == (1030, 720, 186, "adam", 1e-3, 1e-4)
-    assert recipe("characters/enrnn").model.nonlinearity == "relu"
-    assert recipe("adding/scornn").optimizer.long_name == "rmsprop_tf"
-    assert recipes.recipe("adding/lstm").optimizer.lr == 1e-2

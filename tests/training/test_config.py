@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +56,11 @@ def test_one_and_one_point_zero_are_the_same_configuration() -> None:
         ({"run.device": "gpu"}, r"device must be cpu, cuda or cuda:N, got: 'gpu'"),
         ({"run.steps": "none"}, r"one of steps and epochs must be given"),
         ({"run.steps": "0"}, r"steps must be greater than zero"),
+        ({"model.network": "ornnn"}, r"model: unknown network 'ornnn'; did you mean ornn or"),
+        ({"model.embedding": "1"}, r"embedding must be true, false or a size of 2 or more, got: 1"),
+        ({"model.options.short_sise": "1"}, r"network 'enrnn' has no option 'short_sise'"),
+        ({"model.options": "[1]"}, r"model.options should be an object in JSON, got: '\[1\]'"),
+        ({"model.options": 3}, r"model.options should be an object in JSON, got: 3"),
         ({"run.graph": "maybe"}, r"run.graph should be true or false, got: 'maybe'"),
     ],
 )
@@ -91,16 +97,79 @@ def test_a_text_is_read_as_the_setting_has_it() -> None:
     assert (config.model.short_size, config.model.negative_ones, config.model.coupling) == (0.5, None, False)
 
 
+def ornn(**options: Any) -> ModelSettings:
+    return ModelSettings("ornn", hidden_size=6, options=options)
+
+
+def test_an_option_is_read_as_the_networks_class_has_it() -> None:
+    config = tiny(model=ornn()).override({"model.options.reflectors": "4", "model.options.learn_initial": "false"})
+    assert config.model.options == {"learn_initial": False, "reflectors": 4}
+    assert config == tiny(model=ornn()).override({"model.options": '{"reflectors": 4, "learn_initial": false}'})
+    assert config == Config.from_dict(json.loads(json.dumps(config.as_dict())))
+    assert config.override({"model.options.reflectors": "none"}).model.options == {"learn_initial": False, "reflectors": None}
+    clockwork = tiny(model=ModelSettings("clockwork", hidden_size=6)).override({"model.options.periods": "[1, 3]"})
+    assert clockwork.model.options == {"periods": [1, 3]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model.options.reflecters": "4"}, "model: network 'ornn' has no option 'reflecters'; did you mean reflectors?"),
+        ({"model.options.reflectors": "many"}, "model.options.reflectors should be an integer or none, got: 'many'"),
+        ({"model.options.reflectors": True}, "model: options.reflectors should be an integer or none, got: True"),
+        ({"model.options.reflectors": "7"}, "model: reflectors must not exceed the size, 6, got: 7"),
+        ({"model.options.nonlinearity": "tanh"}, "model: network 'ornn' has no option 'nonlinearity'"),
+        ({"model.options.hidden_size": "7"}, "model: network 'ornn' has no option 'hidden_size'"),
+        ({"model.options.dropout": "0.5"}, "model: options.dropout would draw random numbers"),
+        ({"model.nonlinearity": "tan"}, "model: Unknown nonlinearity 'tan'"),
+        ({"model.network": "scornn", "model.negative_ones": "3"}, "give model.options.negative_ones"),
+        ({"model.network": "hmrnn", "model.nonlinearity": "tanh"}, "nonlinearity has no effect on network='hmrnn'; leave it out"),
+        ({"model.network": "urnn", "model.hidden_size": "7"}, "model: hidden_size must be even"),
+    ],
+)
+def test_a_wrong_option_is_one_error_that_names_it(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        tiny(model=ornn()).override(changes)
+    assert str(caught.value).startswith(message) or message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_options_are_part_of_the_id_and_no_options_are_not() -> None:
+    assert "options" not in tiny().as_dict()["model"]
+    assert tiny(model=ornn(reflectors=3)).id != tiny(model=ornn(reflectors=4)).id != tiny(model=ornn()).id
+    one, other = (ModelSettings("nnrnn", hidden_size=6, options={"gamma_penalty": penalty}) for penalty in (1, 1.0))
+    assert tiny(model=one).id == tiny(model=other).id
+
+
+def test_another_network_has_its_own_nonlinearity() -> None:
+    plain = tiny(model=ModelSettings(hidden_size=6))
+    assert plain.model.nonlinearity == "modrelu"
+    assert plain.override({"model.network": "ornn"}).model.nonlinearity is None
+    assert plain.override({"model.network": "rnn"}).model.nonlinearity == "tanh"
+    assert plain.override({"model.network": "ornn", "model.nonlinearity": "modrelu"}).model.nonlinearity == "modrelu"
+
+
+def test_a_configuration_draws_no_random_number() -> None:
+    torch.manual_seed(3)
+    state = torch.get_rng_state()
+    tiny(model=ModelSettings("full_capacity_urnn", hidden_size=6, options={"polish_every": 11}))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 PATHS = sorted(
     f"{section}.{name}" for section, values in Config(Copying()).as_dict().items() if section != "format" for name in values
 )
+PATHS += ["model.options", "model.options.reflectors", "model.options.num_layers", "run.tensorboard"]
 VALUES = st.one_of(
     st.none(),
     st.booleans(),
     st.integers(-5, 300),
     st.floats(),
     st.text(max_size=8),
-    st.sampled_from(["adam", "lstm", "1e-3", "cuda"]),
+    st.sampled_from(["adam", "lstm", "ornn", "hmrnn", "1e-3", "cuda", '{"reflectors": 2}']),
+    st.dictionaries(
+        st.sampled_from(["reflectors", "num_layers", "output"]), st.integers(-1, 3) | st.text(max_size=3), max_size=2
+    ),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -148,5 +149,9 @@ def test_the_long_matrix_may_have_an_optimizer_of_its_own() -> None:
     assert isinstance(others, torch.optim.Adam)
     assert isinstance(long, RMSPropTF)
     assert [group["lr"] for group in (*others.param_groups, *long.param_groups)] == [1e-3, 1e-4]
-    (lstm,) = build_optimizers(network(network="lstm"), OptimizerSettings("adam", long_name="rmsprop_tf"))
-    assert isinstance(lstm, torch.optim.Adam)
+
+
+@pytest.mark.parametrize("setting", [{"long_name": "rmsprop_tf"}, {"long_lr": 1e-4}])
+def test_an_optimizer_of_its_own_for_a_matrix_that_is_not_there_is_a_mistake(setting: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"optimizer.{next(iter(setting))} has no effect"):
+        build_optimizers(network(network="lstm"), OptimizerSettings("adam", **setting))

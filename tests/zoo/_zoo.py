@@ -10,14 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from enrnn import (
+    EURNN,
     EXPRNN,
     IRNN,
     NNRNN,
     ORNN,
     SCORNN,
+    SCURNN,
     SVD,
+    URNN,
+    BlockTriangular,
     Cayley,
     Exponential,
+    FullCapacityURNN,
+    Givens,
     Householder,
     OrthogonalRNN,
     Renormalized,
@@ -39,11 +45,13 @@ ORTHOGONAL: dict[str, Callable[[], Matrix]] = {
     "dtriv_inf": lambda: Exponential(rebase_every=math.inf),
     "householder": Householder,
     "householder of 3": lambda: Householder(3),
+    "givens": Givens,
 }
 FAMILIES: dict[str, Callable[[], Matrix]] = ORTHOGONAL | {
     "svd": lambda: SVD(margin=0.2),
     "soft margin": lambda: SoftMargin(margin=0.3),
     "schur": Schur,
+    "block triangular": lambda: BlockTriangular(3),
     "renormalized": Renormalized,
     "spectral norm": SpectralNorm,
 }
@@ -55,6 +63,11 @@ NETWORKS: dict[str, tuple[type[OneMatrixRNN], dict[str, Any]]] = {
     "SpectralRNN": (SpectralRNN, {"margin": 0.1}),
     "VorontsovRNN": (VorontsovRNN, {"polish_every": 10}),
     "NNRNN": (NNRNN, {}),
+    "SCURNN": (SCURNN, {}),
+    "URNN": (URNN, {}),
+    "FullCapacityURNN": (FullCapacityURNN, {"polish_every": 10}),
+    "EURNN": (EURNN, {}),
+    "EURNN of 5": (EURNN, {"capacity": 5}),
     "IRNN": (IRNN, {}),
     "OrthogonalRNN": (OrthogonalRNN, {}),
 }
@@ -103,7 +116,7 @@ def train(
 
 def adam(layer: nn.Module, lr: float = 0.02) -> torch.optim.Optimizer:
     # A geodesic step is as long as the gradient, Adam's are all alike.
-    groups = layer.parameter_groups(lr, 2.0) if isinstance(layer, VorontsovRNN) else layer.parameters()
+    groups = layer.parameter_groups(lr, 2.0) if isinstance(layer, VorontsovRNN | FullCapacityURNN) else layer.parameters()
     optimizer = torch.optim.Adam(groups, lr=lr)
     attach(layer, optimizer)
     return optimizer

@@ -24,6 +24,10 @@ BASELINE = 10 * math.log(8) / (LENGTH + 20)
         pytest.param("scornn", 1e-3, 1e-4, {}, id="scoRNN"),
         pytest.param("exprnn", 1e-3, 1e-4, {}, id="EXPRNN"),
         pytest.param("exprnn", 1e-3, 1e-4, {"rebase_every": 100}, id="dtriv"),
+        pytest.param("scurnn", 1e-3, 1e-4, {}, id="scuRNN"),
+        pytest.param("urnn", 1e-3, 1e-3, {}, id="uRNN"),
+        pytest.param("full_capacity_urnn", 1e-3, 1e-3, {}, id="full-capacity uRNN"),
+        pytest.param("eurnn", 1e-3, 1e-3, {}, id="EURNN"),
         pytest.param("nnrnn", 5e-4, 1e-6, {}, id="nnRNN"),
         # With the leaky ReLU of its paper it stays at the baseline.
         pytest.param("ornn", 1e-3, 1e-3, {"nonlinearity": "modrelu"}, id="oRNN with modReLU"),

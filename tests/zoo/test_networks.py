@@ -12,7 +12,21 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import pack_padded_sequence
 
 import enrnn
-from enrnn import ENRNN, EXPRNN, IRNN, NNRNN, ORNN, SCORNN, BakedRNN, OrthogonalRNN, VorontsovRNN
+from enrnn import (
+    ENRNN,
+    EXPRNN,
+    IRNN,
+    NNRNN,
+    ORNN,
+    SCORNN,
+    SCURNN,
+    URNN,
+    BakedRNN,
+    FullCapacityURNN,
+    OrthogonalRNN,
+    VorontsovRNN,
+)
+from enrnn.layers._one_matrix import OneMatrixRNN
 from tests.zoo._zoo import NETWORKS, network, orthogonality, train
 
 
@@ -53,7 +67,7 @@ def test_the_matrix_is_as_exact_in_a_module_of_half_precision(name: str) -> None
     reference = layer.constraint_error()
     y = layer.to(torch.bfloat16)(torch.randn(4, 2, 3, dtype=torch.bfloat16))[0]
     assert y.dtype == torch.bfloat16
-    if name == "VorontsovRNN":  # whose factors themselves are stored
+    if name in ("VorontsovRNN", "FullCapacityURNN"):  # whose factors themselves are stored
         assert layer.constraint_error() <= 0.05
     else:
         assert layer.constraint_error() <= max(reference, 80 * torch.finfo(torch.float32).eps)
@@ -106,8 +120,8 @@ def test_baked_it_is_torchs_rnn_or_a_plain_layer() -> None:
         assert (baked(x)[0] - layer(x)[0]).abs().max() <= 1e-6
 
 
-@pytest.mark.parametrize("kind", [ORNN, VorontsovRNN])
-def test_the_state_to_start_from_is_learned(kind: type[ORNN | VorontsovRNN]) -> None:
+@pytest.mark.parametrize("kind", [ORNN, VorontsovRNN, SCURNN, URNN, FullCapacityURNN])
+def test_the_state_to_start_from_is_learned(kind: type[OneMatrixRNN]) -> None:
     torch.manual_seed(0)
     layer = kind(3, 10, 2, bidirectional=True)
     with torch.no_grad():
@@ -187,6 +201,7 @@ def test_the_rates_of_two_groups() -> None:
 def test_networks_are_found_by_name() -> None:
     found = enrnn.networks()
     assert {"enrnn", "scornn", "exprnn", "ornn", "spectral_rnn", "vorontsov", "nnrnn", "irnn", "orthogonal"} <= found.keys()
+    assert {"scurnn", "urnn", "full_capacity_urnn", "cgrnn"} <= found.keys()
     assert {"lstm", "gru", "rnn"} <= found.keys()
     for name, entry in found.items():
         layer = enrnn.build(name, 3, 6, batch_first=True)

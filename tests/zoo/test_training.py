@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from enrnn import ENRNN, EXPRNN, NNRNN, SoftMargin, VorontsovRNN
+from enrnn import ENRNN, EXPRNN, NNRNN, EigenvalueNormalized, PlainlyNormalized, SoftMargin, VorontsovRNN
 from tests._record import Recorder
 from tests.zoo._zoo import DTYPES, NETWORKS, adam, network, orthogonality, train
 
@@ -228,7 +228,7 @@ def test_by_the_spectral_norm_the_radius_falls_far_below_one(dtype: str) -> None
     assert layer.normalizing.numel() == 0
 
 
-@pytest.mark.parametrize("long", ["exponential", "householder"])
+@pytest.mark.parametrize("long", ["exponential", "householder", "givens"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_long_part_may_be_any_orthogonal_family(long: str, dtype: str) -> None:
     eps = torch.finfo(DTYPES[dtype]).eps
@@ -247,8 +247,8 @@ def test_settings_without_effect_are_refused() -> None:
         ENRNN(2, 8, long="exponential", negative_ones=2)
     with pytest.raises(ValueError, match="epsilon has no effect"):
         ENRNN(2, 8, short="spectral_norm", epsilon=0.1)
-    with pytest.raises(ValueError, match="Select from 'cayley', 'exponential', 'householder'"):
-        ENRNN(2, 8, long="givens")
+    with pytest.raises(ValueError, match="Select from 'cayley', 'exponential', 'givens', 'householder'"):
+        ENRNN(2, 8, long="fourier")
     with pytest.raises(ValueError, match="reflectors"):
         network("ORNN", reflectors=11)
     with pytest.raises(ValueError, match="margin"):
@@ -257,3 +257,20 @@ def test_settings_without_effect_are_refused() -> None:
         EXPRNN(2, 8, rebase_every=0)
     with pytest.raises(TypeError, match="has no argument 'negative_ones'"):
         EXPRNN(2, 8, negative_ones=3)
+
+
+def test_the_plain_gradient_is_the_first_term_of_proposition_3_2() -> None:
+    """`G/ρ`, while the matrix is the same to the bit, also before the switch."""
+    torch.manual_seed(4)
+    T = torch.randn(9, 9, dtype=torch.float64)
+    G = torch.randn(9, 9, dtype=torch.float64)
+    for factor in (0.1, 3.0):  # ρ(T) below and above one
+        original = (factor * T).requires_grad_()
+        ours, plain = EigenvalueNormalized(), PlainlyNormalized()
+        W, plainly = ours(original), plain(original)
+        assert torch.equal(W, plainly)
+        assert plain.normalizing == (factor > 1)
+        divisor = float(plain.radius) if factor > 1 else 1.0
+        gradient = torch.autograd.grad(plainly, original, G)[0]
+        torch.testing.assert_close(gradient, G / divisor, rtol=1e-6, atol=0)
+        assert torch.allclose(gradient, torch.autograd.grad(W, original, G)[0]) == (factor < 1)

@@ -1,11 +1,10 @@
 """The command line: parse, call, print. What a command needs is imported when it runs, so that `--help` is there at once."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
-
-from ..recipes import RECIPES
+from typing import Any, NoReturn
 
 USAGE_ERROR = 2
 FAILED = 1
@@ -16,6 +15,16 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+class ListRecipes(argparse.Action):
+    """Like `--help`: prints, and that is all."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> NoReturn:
+        from ._recipes import table
+
+        _print(table())
+        parser.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,12 +42,13 @@ def _parser() -> Parser:
         "train",
         help="do the run that a recipe describes, or go on with it",
         description="Do the run that a recipe describes. A run that was begun goes on; a finished one is not done again.",
-        epilog="recipes: " + ", ".join(RECIPES),
     )
-    train.add_argument("recipe", metavar="RECIPE", help="such as adding/enrnn")
+    train.add_argument("recipe", metavar="RECIPE", help="such as adding/enrnn (see --list)")
+    train.add_argument("--list", action=ListRecipes, nargs=0, help="list all recipes")
     train.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], dest="changes", help="such as optimizer.lr=1e-3; repeatable"
     )
+    train.add_argument("--tensorboard", action="store_true", help="write events for TensorBoard, too (run.tensorboard=true)")
     train.add_argument("--device", default="auto", help="cpu, cuda, cuda:N or auto (the default)")
     train.add_argument("--data", metavar="FOLDER", help="the folder with the data sets (else the variable ENRNN_DATA)")
     train.add_argument("--text", metavar="FILE", help="for characters: any UTF-8 text")
@@ -49,6 +59,14 @@ def _parser() -> Parser:
     resume.add_argument("run", metavar="RUN", help="its folder, or the beginning of its name or id")
     _add_runs(resume)
     resume.set_defaults(command=_run_resume)
+
+    recipes = commands.add_parser(
+        "recipes",
+        help="list all recipes, or say what is in one",
+        description="All recipes, or one with the source of each value.",
+    )
+    recipes.add_argument("recipe", metavar="RECIPE", nargs="?", help="such as adding/enrnn")
+    recipes.set_defaults(command=_run_recipes)
 
     info = commands.add_parser("info", help="versions, devices, backends and recipes", description="What is there, and what not.")
     info.set_defaults(command=_run_info)
@@ -80,6 +98,8 @@ def _run_train(options: argparse.Namespace) -> int:
             print(f"enrnn train: --set takes KEY=VALUE, got: {change!r}", file=sys.stderr)
             return USAGE_ERROR
         changes[key] = value
+    if options.tensorboard:
+        changes["run.tensorboard"] = "true"
     changes |= {f"task.{name}": value for name in ("data", "text") if (value := getattr(options, name)) is not None}
     return reported("train", lambda: train(options.recipe, changes, options.device, options.runs))
 
@@ -90,11 +110,30 @@ def _run_resume(options: argparse.Namespace) -> int:
     return reported("resume", lambda: resume(options.run, options.runs))
 
 
+def _run_recipes(options: argparse.Namespace) -> int:
+    from ._recipes import description, table
+
+    try:
+        _print(table() if options.recipe is None else description(options.recipe))
+    except ValueError as error:
+        print(f"enrnn recipes: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    return 0
+
+
 def _run_info(options: argparse.Namespace) -> int:
     from ._info import info, shown
 
     print(shown(info()))
     return 0
+
+
+def _print(text: str) -> None:
+    """To whoever still listens: `enrnn recipes | head` is no mistake."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run_demo(options: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+from collections import Counter
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from ..recipes import RECIPES
 from ..recurrence import _cpu, _cuda
 from ..tasks._task import DATA_VARIABLE
 
-OPTIONAL = ("numba", "cuda-bindings", "matplotlib", "pystoi", "pesq")
+OPTIONAL = ("numba", "cuda-bindings", "matplotlib", "tensorboard", "scipy", "pystoi", "pesq")
 
 
 def info() -> dict[str, dict[str, Any]]:
@@ -40,7 +41,7 @@ def info() -> dict[str, dict[str, Any]]:
             ),
         },
         "data": {DATA_VARIABLE: os.environ.get(DATA_VARIABLE) or "not set"},
-        "recipes": {task: ", ".join(names) for task, names in _by_task().items()},
+        "recipes": {task: f"{count}, see enrnn recipes" for task, count in _by_task().items()},
     }
 
 
@@ -64,8 +65,5 @@ def _availability(reason: str | None) -> str:
     return "available" if reason is None else f"not available: {reason}"
 
 
-def _by_task() -> dict[str, list[str]]:
-    tasks: dict[str, list[str]] = {}
-    for name in RECIPES:
-        tasks.setdefault(name.split("/")[0], []).append(name)
-    return tasks
+def _by_task() -> Counter[str]:
+    return Counter(name.partition("/")[0] for name in RECIPES)

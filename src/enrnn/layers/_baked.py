@@ -6,11 +6,12 @@ length and batch size, where an unrolled loop would fix the length silently.
 """
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ..nonlinearities import pointwise
+from ..nonlinearities import NONLINEARITIES, pointwise
 from ..recurrence import recurrence
 from ._base import RecurrentLayer
 from ._cell import RecurrentCell
@@ -42,6 +43,8 @@ class BakedRNN(FixedWeight, RecurrentLayer):
 
     Made by `ENRNN.bake()`; the interface is that of the layer it was made from.
     """
+
+    nonlinearities: ClassVar[list[str]] = list(NONLINEARITIES)
 
     def __init__(self, layer: RecurrentLayer) -> None:
         super().__init__(

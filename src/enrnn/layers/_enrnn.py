@@ -42,9 +42,11 @@ class ENRNN(LongShort, RecurrentLayer):
         coupling: whether `W_C` is there (3) or not (1).
         negative_ones: how many −1s `W_L`'s scaling matrix has; None takes 30 % of the long-term state, rounded.
         epsilon: ε ≥ 0 in `W_S = T/(ρ(T) + ε)`. The paper uses 0, which makes ρ(W_S) equal to 1 once normalising.
-        long: how `W_L` is written: "cayley"; "exponential" (EXPRNN) or "householder" (oRNN, as many reflections as units).
+        long: how `W_L` is written: "cayley"; "exponential" (EXPRNN), "householder" (oRNN, as many reflections as units)
+            or "givens" (GORU, as many layers of rotations).
         short: how `W_S` is written: "normalized"; or what the paper argues against: "renormalized", where the training loop has
-            to divide it after each step (see `Renormalized`), and "spectral_norm", divided by its largest singular value.
+            to divide it after each step (see `Renormalized`), and "spectral_norm", divided by its largest singular value; or
+            "plainly_normalized", with a gradient that does not know of the division.
         input_weight: "full", or "identity" for a fixed identity (needs `input_size == hidden_size`).
         coupling_init: "glorot" or "truncated_orthogonal".
         solver: how the spectral radius is found: "dense", "squaring", or "auto" for the faster one at this size.

@@ -6,14 +6,29 @@ import torch
 from torch import Tensor, nn
 
 from .._checks import boolean, count_within, non_negative, one_of
-from ..matrices import Cayley, EigenvalueNormalized, Exponential, Householder, Matrix, Renormalized, SpectralNorm
+from ..matrices import (
+    Cayley,
+    EigenvalueNormalized,
+    Exponential,
+    Givens,
+    Householder,
+    Matrix,
+    PlainlyNormalized,
+    Renormalized,
+    SpectralNorm,
+)
 from ..recurrence import long_short_recurrence
 from ..recurrence.reference import block_matrix
 from ..spectrum import SOLVERS
 from ._module import RecurrentModule
 
-LONG = ("cayley", "exponential", "householder")
-SHORT = ("normalized", "renormalized", "spectral_norm")
+LONG: dict[str, type[Matrix]] = {"cayley": Cayley, "exponential": Exponential, "givens": Givens, "householder": Householder}
+SHORT: dict[str, type[Matrix]] = {
+    "normalized": EigenvalueNormalized,
+    "plainly_normalized": PlainlyNormalized,
+    "renormalized": Renormalized,
+    "spectral_norm": SpectralNorm,
+}
 COUPLING_INITS = ("glorot", "truncated_orthogonal")
 
 
@@ -63,12 +78,13 @@ class LongShort(RecurrentModule):
     def _new_long(self) -> Matrix:
         if self.long == "cayley":
             return Cayley(negative_ones=self.negative_ones)
-        return Exponential() if self.long == "exponential" else Householder()
+        return LONG[self.long]()
 
     def _new_short(self) -> Matrix:
         if self.short == "spectral_norm":
             return SpectralNorm()
-        family = EigenvalueNormalized if self.short == "normalized" else Renormalized
+        family = SHORT[self.short]
+        assert issubclass(family, EigenvalueNormalized)
         return family(self.epsilon, solver=self.solver)
 
     def _reset_recurrence(self, suffix: str) -> None:

@@ -4,7 +4,7 @@ Every parameter's name ends in a suffix: `_l0`, `_l1_reverse`, … in a layer, n
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +21,15 @@ Pointwise = str | Callable[[Tensor], Tensor]
 Device = torch.device | str | int | None
 
 INPUT_WEIGHTS = ("full", "identity")
+THRESHOLDED = ("modrelu", "paired_modrelu")
+"""The nonlinearities whose bias is a threshold; to the argument of every other one it is added."""
 
 
 class RecurrentModule(nn.Module):
     """`h' = σ(U x + W h, b)` with `W` written through one or more constrained matrices."""
+
+    nonlinearities: ClassVar[list[str]] = [name for name, sigma in NONLINEARITIES.items() if sigma.parts == 1]
+    """Those it takes by name: of real numbers, unless a subclass has complex units."""
 
     def __init__(
         self,
@@ -45,8 +50,7 @@ class RecurrentModule(nn.Module):
         if callable(nonlinearity):
             self.nonlinearity = nonlinearity
         else:
-            real = [name for name, sigma in NONLINEARITIES.items() if sigma.parts == 1]
-            self.nonlinearity = one_of("nonlinearity", nonlinearity, real)
+            self.nonlinearity = one_of("nonlinearity", nonlinearity, self.nonlinearities)
         self.bias = boolean("bias", bias)
         self.input_weight = one_of("input_weight", input_weight, INPUT_WEIGHTS)
         self.backend = one_of("backend", backend, BACKENDS)
@@ -68,8 +72,8 @@ class RecurrentModule(nn.Module):
     def backend_used(self) -> str:
         """Which backend runs the recurrence where the parameters now are: `reference`, `torch`, `cpu` or `cuda`."""
         like = next(self.parameters())
-        # As `_run` calls it: the bias of any σ but modReLU has been added to the inputs by then.
-        threshold = self.bias and self.nonlinearity == "modrelu"
+        # As `_run` calls it: a bias that is no threshold has been added to the inputs by then.
+        threshold = self.bias and self.nonlinearity in THRESHOLDED
         return backend_used(self.backend, like, self._largest_matrix(), self.nonlinearity, bias=threshold)
 
     def check(self) -> None:
@@ -104,7 +108,10 @@ class RecurrentModule(nn.Module):
             raise ValueError(
                 f"input_weight='identity' needs inputs of hidden_size = {hidden} features, but weight_ih{suffix} gets {inputs}"
             )
-        self.register_parameter(self._bias_name(suffix), nn.Parameter(self._empty.new_empty(hidden)) if self.bias else None)
+        # A complex unit, two real numbers, has one threshold.
+        parts = NONLINEARITIES[self.nonlinearity].parts if isinstance(self.nonlinearity, str) else 1
+        bias = nn.Parameter(self._empty.new_empty(hidden // parts)) if self.bias else None
+        self.register_parameter(self._bias_name(suffix), bias)
 
     @staticmethod
     def _bias_name(suffix: str) -> str:
@@ -126,7 +133,7 @@ class RecurrentModule(nn.Module):
         """`U x` in the dtype states are `held` in, and the bias as the recurrence wants it: modReLU's is a threshold, every
         other σ adds it to its argument, so that it is added here, for all steps at once."""
         bias: Tensor | None = getattr(self, self._bias_name(suffix))
-        added, threshold = (None, bias) if self.nonlinearity == "modrelu" else (bias, None)
+        added, threshold = (None, bias) if self.nonlinearity in THRESHOLDED else (bias, None)
         if self.input_weight == "full":
             x = F.linear(x, getattr(self, f"weight_ih{suffix}"), added)
         elif added is not None:

@@ -30,7 +30,8 @@ class Cayley(Matrix):
 
     def forward(self, original: Tensor) -> Tensor:
         square_matrix("the free matrix of Cayley", original)
-        return cayley(original, self._count(original))[0]
+        orthogonal: Tensor = cayley(original, self._count(original))[0]
+        return orthogonal
 
     def right_inverse(self, matrix: Tensor) -> Tensor:
         """`A = (I − WD)(I + WD)⁻¹`.

@@ -114,7 +114,8 @@ def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str) -> Tensor:
     key = rule, states.device
     if key not in _bias_kernels:
         _forbid_loading(states)
-        (_bias_kernels[key],) = _nvrtc.load(BIAS_SOURCE.read_text(encoding="utf-8"), {"bias_gradient": 0}, states.device, RULE=rule)
+        source = BIAS_SOURCE.read_text(encoding="utf-8")
+        (_bias_kernels[key],) = _nvrtc.load(source, {"bias_gradient": 0}, states.device, RULE=rule)
     h, dz = states.flatten(0, 1), grad_z.flatten(0, 1)
     units = h.shape[1] // parts
     shares = h.new_empty(min(BIAS_SHARES, -(-len(h) // 8)), units)

@@ -5,12 +5,12 @@ orthonormal `X` [m, 64], so that `T^k = X R` with `R = XᵀT^k`, and every furth
 
     T^(k(i+1)) = X C^i R.
 
-A right eigenvector is then `X c` with c in the plane that `C^i` leaves, a left one `Rᵀ d`; `T^k` is applied once more to both, which
-takes away what `X R` has missed. The rest is as in `_device.py`: λ is read from the plane of x and Tx.
+A right eigenvector is then `X c` with c in the line or plane that `C^i` leaves, a left one `Rᵀ d`; `T^k` is applied once more
+to both, which takes away what `X R` has missed. The rest is as in `_device.py`: λ is read from a plane that holds u.
 
-`X` comes from `Z = T^k Ω`, Ω without a pattern. The columns of Z are nearly dependent, their Gram matrix singular to rounding; three
-rounds of a Cholesky factorisation with a small shift (Fukaya et al., 2020) make them orthonormal all the same: each multiplies the
-lengths of what is weak by up to 10⁶. Directions that are left out are zero to rounding in `T^k`.
+`X` comes from `Z = T^k Ω`, Ω without a pattern. The columns of Z are nearly dependent, their Gram matrix singular to rounding;
+three rounds of a Cholesky factorisation with a small shift (Fukaya et al., 2020) make them orthonormal all the same: each
+multiplies the lengths of what is weak by up to 10⁶. Directions that are left out are zero to rounding in `T^k`.
 """
 
 import math
@@ -86,25 +86,25 @@ def compressed(matrix: Tensor, kernels: Kernels, squarings: int) -> Tensor:
         kernels.orthonormalizer(1, 512, X.mT @ X, M, int(last))
         X = X @ M
     R = X.mT @ power
-    K, core = torch.empty_like(M), matrix.new_empty(2, WIDTH)
-    kernels.core_power(1, 512, R @ X, K, core[0], core[1], squarings - before)
+    K, right, left = torch.empty_like(M), matrix.new_empty(2, WIDTH), matrix.new_empty(2, WIDTH)
+    kernels.core_power(1, 512, R @ X, K, right, left, squarings - before)
 
-    v = matrix.new_empty(15, m)
-    start, squares, facts = v[12:14], v[14], matrix.new_empty(4)
-    _products(kernels, X, core[0], start[0], None, R, core[1], start[1])
-    _products(kernels, power, start[0], v[0], None, power, start[1], v[1])
-    _products(kernels, scaled, v[0], v[2], squares, scaled, v[1], v[3])
-    kernels.plane(2, 512, v, facts, m)
-    _products(kernels, scaled, v[8], v[10], None, scaled, v[9], v[11])
+    v = matrix.new_empty(19, m)  # as `plane` reads and writes them; then q's images, the start, and the squares of T's rows
+    start, squares = v[14:18], v[18]
+    _products(kernels, X, right, start[0], None, R, left, start[2], 2)
+    _products(kernels, power, start[0], v[0], None, power, start[2], v[2], 2)
+    _products(kernels, scaled, v[0], v[4], squares, scaled, v[2], v[5], 1)
+    kernels.plane(2, 512, v, m)
+    _products(kernels, scaled, v[10], v[12], None, scaled, v[11], v[13], 1)
     missed = torch.linalg.vector_norm(power.addmm_(X, R, alpha=-1))
     out = matrix.new_empty(6 + 4 * m)
-    kernels.finish(1, 512, v[4], facts, X, K, start[0], v[0], squares, missed, scale, out, m)
+    kernels.finish(1, 512, v[6], X, K, start[0], v[0], squares, missed, scale, out, m)
     return out
 
 
 def _products(
-    kernels: Kernels, A: Tensor, x: Tensor, y: Tensor, squares: Tensor | None, B: Tensor, w: Tensor, z: Tensor
+    kernels: Kernels, A: Tensor, x: Tensor, y: Tensor, squares: Tensor | None, B: Tensor, w: Tensor, z: Tensor, count: int
 ) -> None:
-    """`y = A x` and `z = Bᵀ w`."""
+    """`y = A x` and `z = Bᵀ w`, for so many vectors that follow each other in memory."""
     blocks = -(-A.shape[0] // 8) + -(-B.shape[1] // 8)
-    kernels.products(blocks, 256, A, x, y, squares, *A.shape, B, w, z, *B.shape)
+    kernels.products(blocks, 256, A, x, y, squares, *A.shape, B, w, z, *B.shape, count)

@@ -142,9 +142,9 @@ def _chain(matrix: Tensor) -> Found:
         if step % RESCALE == 0:
             power = power / torch.linalg.matrix_norm(power)
 
-    probe = _scattered(size, matrix.device)
-    eigenvalue, right, plane = _in_plane(scaled, _unit(power @ probe))
-    _, left, _ = _in_plane(scaled.mT, _unit(power.mT @ probe))  # leftᵀ is the left vector
+    probes = _scattered(2 * size, matrix.device).view(2, size).mT
+    eigenvalue, right, plane = _in_plane(scaled, power @ probes)
+    _, left, _ = _in_plane(scaled.mT, power.mT @ probes)  # leftᵀ is the left vector
     outside = torch.linalg.matrix_norm(power - plane @ (plane.mT @ power))  # of a power with norm 1
     right, left = _unit(right), _unit(left)
     radius = eigenvalue.abs()
@@ -168,31 +168,38 @@ def _chain(matrix: Tensor) -> Found:
     return Found(pair, certified)
 
 
-def _in_plane(matrix: Tensor, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The larger eigenvalue on span{x, Mx}, with non-negative imaginary part, its vector, and a basis of the plane.
+def _in_plane(matrix: Tensor, span: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The larger eigenvalue on a plane, with non-negative imaginary part, its vector, and a basis of the plane.
 
-    The plane serves a complex pair, and also two real eigenvalues, λ and nearly −λ, which M tells apart better than its square.
-    Where x is an eigenvector but for rounding, the second direction means nothing, and the eigenvalue is the one of x.
+    `span` [m, 2] is what the power has made of two vectors. Where it left a plane, as for a complex pair, the two span it. (So do
+    x and Mx, but badly where the pair is nearly double.) Where it left a line, x and Mx are taken: they also serve two real
+    eigenvalues, λ and nearly −λ, which M tells apart better than its power. Where x is an eigenvector but for rounding, a second
+    direction means nothing, and the eigenvalue is the one of x.
     """
+    x = _unit(span[:, 0])
     image = matrix @ x
     a = x @ image
-    rest = image - a * x
-    c = torch.linalg.vector_norm(rest)
-    single = c < 4 * UNIT * a.abs()
-    y = rest / torch.where(single, 1, c)
-    y = torch.where(single, 0, _unit(y - (x @ y) * x))  # a rest at rounding level is not orthogonal to x the first time
-    image = matrix @ y
-    b, d = x @ image, y @ image
+    second, rest = _outside(span[:, 1], x), image - a * x
+    wide = torch.linalg.vector_norm(second) > 1e-6 * torch.linalg.vector_norm(span[:, 1])
+    single = ~wide & (torch.linalg.vector_norm(rest) < 4 * UNIT * a.abs())
+    y = torch.where(single, torch.zeros_like(x), _outside(_unit(torch.where(wide, second, rest)), x))
+    y = torch.where(single, torch.zeros_like(x), _unit(y))  # a rest at rounding level is not orthogonal to x the first time
+    across = matrix @ y
+    b, c, d = x @ across, y @ image, y @ across
     half = (a + d) / 2
     square = ((a - d) / 2) ** 2 + b * c
     root = square.abs().sqrt()
-    negative = torch.where(c < 1e-6 * a.abs(), a < d, half < 0)
+    negative = torch.where(c.abs() < 1e-6 * a.abs(), a < d, half < 0)
     turning = square < 0
     real = torch.where(single, a, torch.where(turning, half, half + torch.where(negative, -root, root)))
     imaginary = torch.where(turning & ~single, root, 0)
     eigenvalue = torch.complex(real, imaginary)
     vector = torch.where(single, torch.complex(x, torch.zeros_like(x)), (eigenvalue - d) * x + c * y)
     return eigenvalue, vector, torch.stack([x, y], dim=1)
+
+
+def _outside(vector: Tensor, x: Tensor) -> Tensor:
+    return vector - (x @ vector) * x
 
 
 def _scattered(size: int, device: torch.device) -> Tensor:

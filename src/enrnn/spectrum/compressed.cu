@@ -41,14 +41,15 @@ template <int COUNT> __device__ void block_sums(double (&value)[COUNT]) {
 // Pivot by pivot, row p of G is subtracted from the rows below it, and from the rows of the inverse above it by the same formula;
 // so both live in one array, eight entries to a thread, and there is one barrier a pivot.
 extern "C" __global__ void __launch_bounds__(THREADS) orthonormalizer(const double* __restrict__ G, double* __restrict__ M, long long last) {
-    __shared__ double row[2][WIDTH], column[2][WIDTH], diagonal[WIDTH];
+    __shared__ double row[2][WIDTH], column[2][WIDTH], diagonal[WIDTH];  // of G, and later the pivots
     const int i = threadIdx.x / 8, j = threadIdx.x % 8;  // this thread's row, and columns j, j + 8, …
     if (threadIdx.x < WIDTH) diagonal[threadIdx.x] = G[threadIdx.x * (WIDTH + 1)];
     __syncthreads();
     double largest = 0.0;
     for (int k = 0; k < WIDTH; k++) largest = fmax(largest, diagonal[k]);
     const double shift = largest * (last ? 1e-15 : 1e-12);
-    double a[WIDTH / 8];
+    __syncthreads();
+    double a[WIDTH / 8], done[WIDTH / 8];
 #pragma unroll
     for (int k = 0; k < WIDTH / 8; k++) a[k] = G[i * WIDTH + j + 8 * k] + (i == j + 8 * k ? shift : 0.0);
 #pragma unroll
@@ -64,91 +65,113 @@ extern "C" __global__ void __launch_bounds__(THREADS) orthonormalizer(const doub
             const double factor = (i == p ? 1.0 : column[now][i]) * reciprocal(row[now][p]);
 #pragma unroll
             for (int k = 0; k < WIDTH / 8; k++) a[k] = (i == p ? 0.0 : a[k]) - factor * row[now][j + 8 * k];
-            if (j == j0) {
-                const double root = rsqrt(row[now][p]);
-                M[i * WIDTH + p] = i < p ? column[now][i] * root : i == p ? root : 0.0;
-            }
+            if (j == j0) done[k0] = column[now][i];
+            if (threadIdx.x == 0) diagonal[p] = row[now][p];
         }
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < WIDTH / 8; k++) {
+        const int p = j + 8 * k;
+        const double root = rsqrt(diagonal[p]);
+        M[i * WIDTH + p] = i < p ? done[k] * root : i == p ? root : 0.0;
+    }
 }
 
-// y = A x for A [rows, inner], and z = B^T w for B [depth, columns]; `squares`, if given, takes the sum of squares of every row of A.
+// y = A x for A [rows, inner], and z = B^T w for B [depth, columns], for `count` (one or two) vectors x and w, one after the other in
+// memory, as their results are; `squares`, if given, takes the sum of squares of every row of A.
 extern "C" __global__ void __launch_bounds__(256) products(
     const double* __restrict__ A, const double* __restrict__ x, double* __restrict__ y, double* __restrict__ squares, long long rows, long long inner,
-    const double* __restrict__ B, const double* __restrict__ w, double* __restrict__ z, long long depth, long long columns
+    const double* __restrict__ B, const double* __restrict__ w, double* __restrict__ z, long long depth, long long columns, long long count
 ) {
     const int row_blocks = (int)((rows + 7) / 8);
     if (blockIdx.x < row_blocks) {  // a warp makes a row
         const long long row = 8LL * blockIdx.x + threadIdx.x / 32;
         if (row >= rows) return;
-        const double* at = A + row * inner;
-        double sum = 0.0, square = 0.0;
+        const double *at = A + row * inner, *second = x + (count - 1) * inner;
+        double sum = 0.0, other = 0.0, square = 0.0;
 #pragma unroll 8
         for (int k = threadIdx.x % 32; k < inner; k += 32) {
             const double value = at[k];
             sum += value * x[k];
+            other += value * second[k];
             square += value * value;
         }
         sum = warp_sum(sum);
+        other = warp_sum(other);
         square = warp_sum(square);
         if (threadIdx.x % 32 == 0) {
             y[row] = sum;
+            if (count > 1) y[rows + row] = other;
             if (squares) squares[row] = square;
         }
         return;
     }
-    __shared__ double part[32][9];  // eight columns, the rows in 32 shares
+    __shared__ double part[2][32][9];  // eight columns, the rows in 32 shares
     const int share = threadIdx.x / 8, mine = threadIdx.x % 8;
     const long long column = 8LL * (blockIdx.x - row_blocks) + mine;
-    double sum = 0.0;
+    const double* second = w + (count - 1) * depth;
+    double sum = 0.0, other = 0.0;
     if (column < columns)
 #pragma unroll 8
-        for (int k = share; k < depth; k += 32) sum += B[k * columns + column] * w[k];
-    part[share][mine] = sum;
+        for (int k = share; k < depth; k += 32) {
+            const double value = B[k * columns + column];
+            sum += value * w[k];
+            other += value * second[k];
+        }
+    part[0][share][mine] = sum, part[1][share][mine] = other;
     __syncthreads();
-    if (share == 0 && column < columns) {
+    if (share < count && column < columns) {
         sum = 0.0;
-        for (int k = 0; k < 32; k++) sum += part[k][mine];
-        z[column] = sum;
+        for (int k = 0; k < 32; k++) sum += part[share][k][mine];
+        z[share * columns + column] = sum;
     }
 }
 
-// vectors holds, for the right side (block 0) and the left one (block 1), m numbers each: x and its image Mx, then, to be written,
-// x of length one with its image, and q, the second direction of the plane. facts: a = x·Mx and c, the length of the image outside x.
-extern "C" __global__ void __launch_bounds__(THREADS) plane(double* __restrict__ vectors, double* __restrict__ facts, long long size) {
+// An orthonormal basis (x, q) of the plane of u, for the right side (block 0) and the left one (block 1).
+//
+// vectors: rows of m numbers. Given are, of each side, two vectors that the power was applied to (rows 0 and 1, 2 and 3), and the
+// image of the first under T (rows 4 and 5). To be written: x (rows 6 and 7), its image (8 and 9), q (10 and 11). Where the power has
+// left a plane, as for a complex pair, q comes from the second vector: the image of x would give it too, but badly, where the pair is
+// nearly double. Where there is a line, q comes from the image: it tells λ and nearly -λ apart, which the power could not. Where x is an
+// eigenvector but for rounding, q is zero.
+extern "C" __global__ void __launch_bounds__(THREADS) plane(double* __restrict__ vectors, long long size) {
     const int m = (int)size;
-    const double *x = vectors + blockIdx.x * size, *Mx = x + 2 * size;
-    double *base = vectors + (4 + blockIdx.x) * size, *image = base + 2 * size, *second = base + 4 * size;
-    double sums[2] = {0.0, 0.0};
-    for (int i = threadIdx.x; i < m; i += THREADS) sums[0] += x[i] * x[i], sums[1] += x[i] * Mx[i];
-    block_sums(sums);
-    const double inverse = rsqrt(sums[0]), a = sums[1] * inverse * inverse;
-    double rest[1] = {0.0};
+    const double *first = vectors + 2 * blockIdx.x * size, *second = first + size, *raw = vectors + (4 + blockIdx.x) * size;
+    double *x = vectors + (6 + blockIdx.x) * size, *image = x + 2 * size, *q = x + 4 * size;
+    double sums[4] = {};
     for (int i = threadIdx.x; i < m; i += THREADS) {
-        const double u = x[i] * inverse, v = Mx[i] * inverse, r = v - a * u;
-        base[i] = u, image[i] = v;
-        rest[0] += r * r;
+        sums[0] += first[i] * first[i], sums[1] += first[i] * raw[i];
+        sums[2] += second[i] * second[i], sums[3] += first[i] * second[i];
     }
-    block_sums(rest);
-    const double c = sqrt(rest[0]);
-    const bool single = c < 4 * UNIT * fabs(a);  // x is an eigenvector but for rounding
-    const double shrink = single ? 0.0 : 1.0 / c;
-    double overlap[2] = {0.0, 0.0};  // a rest at rounding level is not orthogonal to x the first time
+    block_sums(sums);
+    const double inverse = rsqrt(sums[0]), a = sums[1] * inverse * inverse, along = sums[3] * inverse;
+    double rests[2] = {};  // of the second vector and of the image, outside x
     for (int i = threadIdx.x; i < m; i += THREADS) {
-        const double q = (image[i] - a * base[i]) * shrink;
-        overlap[0] += q * base[i], overlap[1] += q * q;
+        const double here = first[i] * inverse, there = raw[i] * inverse, one = second[i] - along * here, other = there - a * here;
+        x[i] = here, image[i] = there;
+        rests[0] += one * one, rests[1] += other * other;
+    }
+    block_sums(rests);
+    const bool wide = rests[0] > 1e-12 * sums[2], single = !wide && rests[1] < 16 * UNIT * UNIT * a * a;
+    const double shrink = single ? 0.0 : rsqrt(wide ? rests[0] : rests[1]);
+    const auto rest = [&](int i) { return (wide ? second[i] - along * x[i] : image[i] - a * x[i]) * shrink; };
+    double overlap[2] = {};  // a rest at rounding level is not orthogonal to x the first time
+    for (int i = threadIdx.x; i < m; i += THREADS) {
+        const double r = rest(i);
+        overlap[0] += r * x[i], overlap[1] += r * r;
     }
     block_sums(overlap);
     const double length = overlap[1] - overlap[0] * overlap[0], again = single || !(length > 0.0) ? 0.0 : rsqrt(length);
-    for (int i = threadIdx.x; i < m; i += THREADS) second[i] = ((image[i] - a * base[i]) * shrink - overlap[0] * base[i]) * again;
-    if (threadIdx.x == 0) facts[2 * blockIdx.x] = a, facts[2 * blockIdx.x + 1] = single ? -1.0 : c;
+    for (int i = threadIdx.x; i < m; i += THREADS) q[i] = (rest(i) - overlap[0] * x[i]) * again;
 }
 
 struct Side {
     double re, im, along, across;  // λ; the vector is (along + i·im)·x + across·q
-    __device__ Side(double a, double c, double b, double d) {
-        const bool single = c < 0.0;
+    // From the matrix [[a, b], [c, d]] of T in the basis (x, q); with q = 0, b = c = d = 0.
+    __device__ Side(double a, double b, double c, double d) {
+        const bool single = c == 0.0 && d == 0.0;
         const double half = (a + d) / 2, disc = (a - d) * (a - d) / 4 + b * c, root = sqrt(fabs(disc));
-        const bool negative = c < 1e-6 * fabs(a) ? a < d : half < 0.0;
+        const bool negative = fabs(c) < 1e-6 * fabs(a) ? a < d : half < 0.0;
         re = single ? a : disc < 0.0 ? half : half + (negative ? -root : root);
         im = !single && disc < 0.0 ? root : 0.0;
         along = single ? 1.0 : re - d;
@@ -156,11 +179,11 @@ struct Side {
     }
 };
 
-// The eigenvalue, its vectors and the verdict. `given`: what `plane` has left, with the images of q at its end (six pairs of vectors);
+// The eigenvalue, its vectors and the verdict. `given`: what `plane` has left, with the images of q at its end (four pairs of vectors);
 // X [m, WIDTH], K [WIDTH, WIDTH] of norm 1 with T^K = X K R; `start` and `power`: x before and after the power T^k was applied to it;
 // delta: the norm of T^k - X R. out: as in spectral_radius.cu.
 extern "C" __global__ void __launch_bounds__(THREADS) finish(
-    const double* __restrict__ given, const double* __restrict__ facts, const double* __restrict__ X, const double* __restrict__ K,
+    const double* __restrict__ given, const double* __restrict__ X, const double* __restrict__ K,
     const double* __restrict__ start, const double* __restrict__ power, const double* __restrict__ squares, const double* __restrict__ delta,
     const double* __restrict__ scale, double* __restrict__ out, long long size
 ) {
@@ -168,15 +191,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) finish(
     const int m = (int)size, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const double *x = given, *y = x + m, *Tx = y + m, *Ty = Tx + m, *q = Ty + m, *r = q + m, *Tq = r + m, *Tr = Tq + m;
 
-    double inner[7] = {};
+    double inner[11] = {};
     for (int i = threadIdx.x; i < m; i += THREADS) {
-        inner[0] += x[i] * Tq[i], inner[1] += q[i] * Tq[i];
-        inner[2] += y[i] * Tr[i], inner[3] += r[i] * Tr[i];
-        inner[4] += squares[i], inner[5] += start[i] * start[i], inner[6] += power[i] * power[i];
+        inner[0] += x[i] * Tx[i], inner[1] += x[i] * Tq[i], inner[2] += q[i] * Tx[i], inner[3] += q[i] * Tq[i];
+        inner[4] += y[i] * Ty[i], inner[5] += y[i] * Tr[i], inner[6] += r[i] * Ty[i], inner[7] += r[i] * Tr[i];
+        inner[8] += squares[i], inner[9] += start[i] * start[i], inner[10] += power[i] * power[i];
     }
     block_sums(inner);
-    const Side right(facts[0], facts[1], inner[0], inner[1]), left(facts[2], facts[3], inner[2], inner[3]);
-    const double norm = sqrt(inner[4]), missed = *delta * sqrt(inner[5] / inner[6]);
+    const Side right(inner[0], inner[1], inner[2], inner[3]), left(inner[4], inner[5], inner[6], inner[7]);
+    const double norm = sqrt(inner[8]), missed = *delta * sqrt(inner[9] / inner[10]);
 
     double sums[6] = {};  // lengths, residuals with the right side's λ, and the product of the two vectors
     for (int i = threadIdx.x; i < m; i += THREADS) {

@@ -382,7 +382,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) spectral_radius(const d
 }
 
 #if TILES == 2
-// K = C^(2^squarings) / its norm for C [SIZE, SIZE], and K g, K^T g for a vector g without a pattern: for _compressed.py.
+// K = C^(2^squarings) / its norm for C [SIZE, SIZE], and K g, K^T g for two vectors g without a pattern: for _compressed.py.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) core_power(const double* __restrict__ C, double* __restrict__ K, double* __restrict__ right, double* __restrict__ left, long long squarings) {
     extern __shared__ double shared[];
     double* P = shared;
@@ -396,7 +396,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) core_power(const double
         P[i / SIZE * STRIDE + i % SIZE] = value;
         sum += value * value;
     }
-    for (int i = threadIdx.x; i < SIZE; i += THREADS) {
+    for (int i = threadIdx.x; i < 2 * SIZE; i += THREADS) {
         const double s = sin((i + 1) * 12.9898) * 43758.5453;
         probe[i] = s - trunc(s);
     }
@@ -409,6 +409,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) core_power(const double
         shrink = sum > 0.0 ? 1.0 / sqrt(sum) : 0.0;
     }
     for (int i = threadIdx.x; i < SIZE * SIZE; i += THREADS) K[i] = shrink * P[i / SIZE * STRIDE + i % SIZE];
-    both_products(P, STRIDE, SIZE, shrink, probe, right, probe, left, room);
+    for (int i = 0; i < 2; i++) both_products(P, STRIDE, SIZE, shrink, probe + i * SIZE, right + i * SIZE, probe + i * SIZE, left + i * SIZE, room);
 }
 #endif

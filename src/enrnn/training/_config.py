@@ -8,16 +8,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._checks import non_negative, one_of, positive_int
+from ..layers import networks
 from ..nonlinearities import NONLINEARITIES
 from ..recurrence import BACKENDS
 from ..spectrum import SOLVERS
 from ..tasks import TASKS, Adding, Task
-from ._settings import field_types, nearest, parsed, settings_from
+from ._layer import ENRNN_FIELDS, arguments, check_layer, checked_options, option_types
+from ._settings import checked, field_types, nearest, parsed, settings_from
 
 FORMAT = 1
 """Part of every id: to be raised when the same settings come to mean another run."""
 
-NETWORKS = ("enrnn", "lstm", "gru", "rnn")
+LATER = (("model", "options"), ("run", "tensorboard"))
+"""Settings that came after the first runs: left out while they are empty or false, so that those runs keep their ids."""
+
+OPTIONS = "model.options."
+
+NONLINEARITY = {"enrnn": "modrelu", "rnn": "tanh", "lstm": "modrelu", "gru": "modrelu"}
+"""What these have where none is given. (Gates have none to choose; what stands for it is part of the ids of older runs.)"""
+
 OPTIMIZERS = ("adam", "adagrad", "rmsprop_tf", "rmsprop")
 
 
@@ -26,12 +35,16 @@ class ModelSettings:
     """One recurrent layer and a linear head. What a network has no use for must keep its default.
 
     Arguments:
-        network: "enrnn" (scoRNN with short_size = 0), "lstm", "gru" or "rnn".
-        short_size, negative_ones, coupling, epsilon, coupling_init, solver, backend: as `enrnn.ENRNN`.
-        nonlinearity: ENRNN's, or "relu" and "tanh" for "rnn".
-        embedding: symbols go in through a trained embedding of hidden_size (ENRNN: with `input_weight="identity"`), not one-hot.
+        network: a name of `enrnn.networks()`: "enrnn" (scoRNN with short_size = 0), "lstm", "ornn", "full_capacity_urnn", …
+        hidden_size: as the network's class counts it: of complex networks, twice the number of units.
+        short_size, negative_ones, coupling, epsilon, coupling_init, solver: ENRNN's.
+        nonlinearity: None for the network's own.
+        backend: of networks that have one.
+        embedding: symbols go in through a trained embedding, not one-hot: true for one of hidden_size (ENRNN: with
+            `input_weight="identity"`), or its size.
         head_bias: "zero", or "glorot" as the authors' code has it for the copying problem.
         forget_bias: where the LSTM's forget gates start.
+        options: further arguments of the network's class.
     """
 
     network: str = "enrnn"
@@ -41,27 +54,41 @@ class ModelSettings:
     coupling: bool = True
     epsilon: float = 0.0
     coupling_init: str = "glorot"
-    nonlinearity: str = "modrelu"
-    embedding: bool = False
+    nonlinearity: str | None = None
+    embedding: bool | int = False
     head_bias: str = "zero"
     forget_bias: float = 0.0
     solver: str = "auto"
     backend: str = "auto"
+    options: dict[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        one_of("network", self.network, NETWORKS)
+        if self.network not in networks():
+            raise ValueError(f"unknown network {self.network!r}; {nearest(str(self.network), networks())}")
         positive_int("hidden_size", self.hidden_size)
         one_of("coupling_init", self.coupling_init, ("glorot", "truncated_orthogonal"))
         one_of("head_bias", self.head_bias, ("zero", "glorot"))
         one_of("solver", self.solver, SOLVERS)
         one_of("backend", self.backend, BACKENDS)
         non_negative("epsilon", self.epsilon)
+        if not isinstance(self.embedding, bool) and self.embedding < 2:
+            raise ValueError(f"embedding must be true, false or a size of 2 or more, got: {self.embedding}")
+        self._check_unused()
+        if self.nonlinearity is None:
+            object.__setattr__(self, "nonlinearity", NONLINEARITY.get(self.network))
         if self.network == "enrnn":
             one_of("nonlinearity", self.nonlinearity, [name for name, sigma in NONLINEARITIES.items() if sigma.parts == 1])
             self._check_sizes()
         elif self.network == "rnn":
             one_of("nonlinearity", self.nonlinearity, ("relu", "tanh"))
-        self._check_unused()
+        object.__setattr__(self, "options", checked_options(self.network, self.options))
+        if self.options or self.network not in NONLINEARITY:
+            check_layer(self)
+
+    @property
+    def embedding_size(self) -> int | None:
+        """None without an embedding."""
+        return (self.hidden_size if self.embedding else None) if isinstance(self.embedding, bool) else self.embedding
 
     def _check_sizes(self) -> None:
         short = self.short_size
@@ -79,12 +106,15 @@ class ModelSettings:
 
     def _check_unused(self) -> None:
         """A setting that would silently not apply is a mistake."""
-        own = ("short_size", "negative_ones", "coupling", "epsilon", "coupling_init", "solver", "backend")
-        unused = {"enrnn": ("forget_bias",), "lstm": (*own, "nonlinearity"), "gru": (*own, "nonlinearity", "forget_bias")}
-        for name in unused.get(self.network, (*own, "forget_bias")):
-            default = next(f.default for f in dataclasses.fields(self) if f.name == name)
-            if getattr(self, name) != default:
-                raise ValueError(f"{name} has no effect on network={self.network!r}; leave it at {default!r}")
+        used: set[str] = {name for name in ("nonlinearity", "backend") if name in arguments(self.network)}
+        used |= {"enrnn": set(ENRNN_FIELDS), "lstm": {"forget_bias"}}.get(self.network, set())
+        for own in dataclasses.fields(self):
+            if own.name not in (*ENRNN_FIELDS, "nonlinearity", "backend", "forget_bias") or own.name in used:
+                continue
+            none = (own.default, NONLINEARITY.get(self.network)) if own.name == "nonlinearity" else (own.default,)
+            if getattr(self, own.name) not in none:
+                instead = f"give model.options.{own.name}" if own.name in option_types(self.network) else "leave it out"
+                raise ValueError(f"{own.name} has no effect on network={self.network!r}; {instead}")
 
 
 @dataclass(frozen=True)
@@ -94,7 +124,7 @@ class OptimizerSettings:
     Arguments:
         name: "adam"; "adagrad"; "rmsprop_tf", RMSProp as TensorFlow 1 has it and the paper used it; "rmsprop", torch's.
         lr: the learning rate.
-        long_name, long_lr: the optimiser of W_L and its rate; None for the same.
+        long_name, long_lr: the optimiser of the orthogonal or unitary matrix (ENRNN: W_L) and its rate; None for the same.
         decay: of RMSProp's average of squares; None: 0.9 for "rmsprop_tf", 0.99 for "rmsprop".
         momentum: of the two RMSProps.
         accumulator: where Adagrad's sum of squares starts.
@@ -143,6 +173,7 @@ class RunSettings:
         threads: of torch on the CPU. Sums are split between them, so it is part of what a run is.
         device: "cpu", "cuda" or "cuda:0", …
         graph: whether steps on a GPU are captured in a CUDA graph. It changes no digit.
+        tensorboard: whether events are written for TensorBoard as well. It is no part of what a run is, nor of its id.
     """
 
     steps: int | None = None
@@ -154,6 +185,7 @@ class RunSettings:
     threads: int = 1
     device: str = "cpu"
     graph: bool = True
+    tensorboard: bool = False
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.epochs is None):
@@ -179,19 +211,25 @@ class Config:
     run: RunSettings = field(default_factory=lambda: RunSettings(steps=1000))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, as `config.json` has them."""
-        return {
+        """Plain values, as `config.json` has them: all settings, but for those of `LATER` at their defaults."""
+        values: dict[str, Any] = {
             "format": FORMAT,
             "task": {"name": self.task.name, **dataclasses.asdict(self.task)},
             "model": dataclasses.asdict(self.model),
             "optimizer": dataclasses.asdict(self.optimizer),
             "run": dataclasses.asdict(self.run),
         }
+        for section, name in LATER:
+            if not values[section][name]:
+                del values[section][name]
+        return values
 
     @property
     def id(self) -> str:
         """The SHA-256 of the resolved configuration: two runs with the same id are the same run."""
-        text = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        values = self.as_dict()
+        values["run"].pop("tensorboard", None)
+        text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
@@ -215,14 +253,19 @@ class Config:
         )
 
     def override(self, changes: Mapping[str, object]) -> "Config":
-        """This configuration with other values at paths such as "optimizer.lr"; a text is read as a command line has it.
+        """This configuration with other values at paths such as "optimizer.lr" or "model.options.reflectors"; a text is read as a
+        command line has it.
 
-        Giving `run.steps` alone takes the place of `run.epochs`, and the other way round.
+        Giving `run.steps` alone takes the place of `run.epochs`, and the other way round. Another `model.network` has its own
+        nonlinearity, unless one is given.
         """
         values = self.as_dict()
         kinds = {"task": type(self.task), "model": ModelSettings, "optimizer": OptimizerSettings, "run": RunSettings}
         known = {f"{section}.{name}": kind for section, of in kinds.items() for name, kind in field_types(of).items()}
+        options = {path: value for path, value in changes.items() if path.startswith(OPTIONS)}
         for path, value in changes.items():
+            if path in options:
+                continue
             if path not in known:
                 raise ValueError(f"unknown setting {path}; {nearest(path, known)}")
             section, name = path.split(".")
@@ -230,7 +273,22 @@ class Config:
             other = {"run.steps": "epochs", "run.epochs": "steps"}.get(path)
             if other is not None and f"run.{other}" not in changes:
                 values["run"][other] = None
+        if values["model"]["network"] != self.model.network and "model.nonlinearity" not in changes:
+            del values["model"]["nonlinearity"]
+        if options:
+            own = dict(checked("model.options", values["model"].get("options", {}), (dict,)))  # type: ignore[call-overload]
+            values["model"]["options"] = own | _parsed_options(values["model"]["network"], options)
         return Config.from_dict(values)
+
+
+def _parsed_options(network: object, changes: Mapping[str, object]) -> dict[str, object]:
+    """By their names alone, texts read as the network's class has them. What it does not have is for `ModelSettings` to name."""
+    known = option_types(network) if isinstance(network, str) and network in networks() else {}
+    found = {}
+    for path, value in changes.items():
+        name = path.removeprefix(OPTIONS)
+        found[name] = parsed(path, value, known[name]) if isinstance(value, str) and name in known else value
+    return found
 
 
 def _sections(values: Mapping[str, Any]) -> None:

@@ -16,6 +16,10 @@ class RunError(RuntimeError):
     """A run's directory cannot be used, for a reason that the message gives."""
 
 
+class BusyError(RunError):
+    """Another process is at work in a run's directory."""
+
+
 class RunFolder:
     """The directory of one run, named by what it is and by its id. A process at work in it holds a lock."""
 
@@ -116,7 +120,7 @@ class RunFolder:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise RunError(f"another process is at work in {self.path}") from None
+                raise BusyError(f"another process is at work in {self.path}") from None
             yield
 
     def _write_json(self, name: str, content: dict[str, Any]) -> None:

@@ -21,7 +21,8 @@ from ._graph import OneByOne, Replayed, captured
 from ._model import Network
 from ._signals import StoppedError, StopSignals
 from ._step import NotFiniteError, Step
-from ._watch import Progress, Start, Watch
+from ._tensorboard import TensorBoard, check_tensorboard
+from ._watch import Progress, Start, Watch, Watches
 
 BETWEEN_LOOKS = 0.2
 """Seconds between two calls of `Watch.advanced`, at least."""
@@ -38,16 +39,21 @@ def train(config: Config, runs: str | Path = "runs", watch: Watch | None = None)
         RunError, DamagedError: the directory is in use, or not as it was left.
     """
     _check_device(config.run.device)
+    if config.run.tensorboard:
+        check_tensorboard()
+    watch = watch or Watch()
     with processes_of(config.run.device) as (processes, device):
         folder = _created(config, Path(runs), processes)
         result = folder.result
         if result is not None:
-            (watch or Watch()).said(f"this run is finished: {folder.path}")
+            watch.said(f"this run is finished: {folder.path}")
             return result
+        if config.run.tensorboard and processes.writes:
+            watch = Watches(watch, TensorBoard(folder))
         lock = folder.lock() if processes.writes else contextlib.nullcontext()
         here = torch.cuda.device(device) if device.startswith("cuda") else contextlib.nullcontext()
         with lock, here, _arithmetic(config.run.threads), StopSignals() as signals:
-            return Loop(config, folder, watch or Watch(), signals, processes, torch.device(device)).run()
+            return Loop(config, folder, watch, signals, processes, torch.device(device)).run()
 
 
 def resume(run: str | Path, runs: str | Path = "runs", watch: Watch | None = None) -> dict[str, Any]:

@@ -1,25 +1,31 @@
 """The network of a run: the input's way in, one recurrent layer, and a linear head on the steps that the task reads."""
 
 import math
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..layers import ENRNN
+from ..layers import ClockworkRNN
+from ..layers._base import RecurrentLayer
+from ..layers._module import RecurrentModule
+from ..layers._one_matrix import OneMatrixRNN
+from ..layers._sequence import SequenceLayer
 from ..tasks import Data, Symbols
 from ._config import ModelSettings
+from ._layer import layer_of
 
 State = tuple[Tensor, ...]
-"""What goes on to the next batch: h, or h and c."""
+"""What goes on to the next batch: all tensors of the layer's state in a row, each `[…, B, n]` of three dimensions."""
 
 
 class Network(nn.Module):
     """`outputs, state = network(inputs, state)`; outputs are what the task's loss wants.
 
-    Initial values are those of the paper and its authors' code (zoo of sources in the docstrings of the parts): ENRNN's own, an
-    embedding and a head by Glorot and Bengio, an LSTM as TensorFlow's BasicLSTMCell. torch's gates have two biases where one is
-    enough; the second one is fixed at zero, save in a GRU, where it is not the same as the first.
+    Initial values are those of the paper and its authors' code (zoo of sources in the docstrings of the parts): every layer's
+    own, an embedding and a head by Glorot and Bengio, an LSTM as TensorFlow's BasicLSTMCell.
     """
 
     table: Tensor
@@ -30,86 +36,92 @@ class Network(nn.Module):
         self.symbols = isinstance(data.input, Symbols)
         size = data.input.count if isinstance(data.input, Symbols) else data.input.size
         self.embedding: nn.Embedding | None = None
-        if settings.embedding:
+        if settings.embedding_size is not None:
             if not self.symbols:
                 raise ValueError(f"model.embedding is for tasks whose input is symbols; that of {data.name} is numbers")
-            self.embedding = nn.Embedding(size, settings.hidden_size)
+            self.embedding = nn.Embedding(size, settings.embedding_size)
             nn.init.xavier_uniform_(self.embedding.weight)
-            size = settings.hidden_size
+            size = settings.embedding_size
         elif self.symbols:
             self.register_buffer("table", torch.eye(size), persistent=False)
-        self.layer = _layer(settings, size)
-        self.head = nn.Linear(settings.hidden_size, data.output_size)
+        self.layer = layer_of(settings, size)
+        features = getattr(self.layer, "output_size", settings.hidden_size)
+        self.head = nn.Linear(features, data.output_size)
         nn.init.xavier_uniform_(self.head.weight)
         bound = math.sqrt(3 / data.output_size) if settings.head_bias == "glorot" else 0.0
         nn.init.uniform_(self.head.bias, -bound, bound)
+        zero = _zero_state(self.layer, size, features)
+        self._structure = _structure(zero)
+        self._shapes = [part.shape for part in self._flat(zero)]
 
     def forward(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         if self.embedding is not None:
             inputs = self.embedding(inputs)
         elif self.symbols:
             inputs = F.embedding(inputs, self.table)
-        hidden = None if state is None else state if isinstance(self.layer, nn.LSTM) else state[0]
-        if self.reads == "last" and isinstance(self.layer, ENRNN) and not torch.is_grad_enabled():
-            last = self.layer.final_state(inputs, None if state is None else state[0])  # without memory for the others
+        hidden = None if state is None else self._nested(iter(state), self._structure)
+        if self.reads == "last" and isinstance(self.layer, RecurrentLayer) and not torch.is_grad_enabled():
+            last = self.layer.final_state(inputs, hidden)  # without memory for the others
             return self.head(last[-1]), (last,)
+        if hidden is not None and isinstance(self.layer, ClockworkRNN):
+            self._check_clock(len(inputs))
         states, final = self.layer(inputs, hidden)
         outputs: Tensor = self.head(states[-1] if self.reads == "last" else states)
-        return outputs, final if isinstance(final, tuple) else (final,)
+        return outputs, tuple(self._flat(final))
 
     def first_state(self, batch_size: int) -> State:
-        """Zero, shaped as a batch of this size carries it on."""
-        like = self.head.weight
-        zero = like.new_zeros(1, batch_size, like.shape[1])
-        return (zero, zero.clone()) if isinstance(self.layer, nn.LSTM) else (zero,)
+        """What an epoch starts from, shaped as a batch of this size carries it on: zero, or what the layer has learned."""
+        if isinstance(self.layer, OneMatrixRNN) and self.layer.initial_state is not None:
+            return (self.layer.initial_state.unsqueeze(1).expand(-1, batch_size, -1),)
+        return tuple(self.head.weight.new_zeros(layers, batch_size, size) for layers, _, size in self._shapes)
 
     def num_parameters(self) -> int:
         """The parameters that count: a skew-symmetric matrix has half of its entries."""
         others = sum(p.numel() for name, p in self.named_parameters() if p.requires_grad and not name.startswith("layer."))
-        if isinstance(self.layer, ENRNN):
+        if isinstance(self.layer, RecurrentModule):
             return others + self.layer.num_free_parameters()
         return others + sum(parameter.numel() for parameter in self.layer.parameters() if parameter.requires_grad)
 
+    def _flat(self, state: Any) -> Iterator[Tensor]:
+        if isinstance(state, Tensor):
+            yield state.unsqueeze(0) if self._cells else state
+        else:
+            for part in state:
+                yield from self._flat(part)
 
-def _layer(settings: ModelSettings, inputs: int) -> nn.Module:
-    n = settings.hidden_size
-    if settings.network == "enrnn":
-        return ENRNN(
-            inputs,
-            n,
-            nonlinearity=settings.nonlinearity,
-            short_size=settings.short_size,
-            negative_ones=settings.negative_ones,
-            coupling=settings.coupling,
-            epsilon=settings.epsilon,
-            input_weight="identity" if settings.embedding else "full",
-            coupling_init=settings.coupling_init,
-            solver=settings.solver,
-            backend=settings.backend,
-        )
-    layer: nn.RNNBase
-    if settings.network == "lstm":
-        layer = nn.LSTM(inputs, n)
-    elif settings.network == "gru":
-        layer = nn.GRU(inputs, n)
-    else:
-        layer = nn.RNN(inputs, n, nonlinearity=settings.nonlinearity)
-    _as_tensorflow_(layer, settings.forget_bias)
-    return layer
+    def _nested(self, parts: Iterator[Tensor], structure: Any) -> Any:
+        """A state as the layer has it, from its tensors in a row."""
+        if structure is None:
+            part = next(parts)
+            return part.squeeze(0) if self._cells else part
+        return tuple(self._nested(parts, inner) for inner in structure)
+
+    @property
+    def _cells(self) -> bool:
+        """Whether the layer's states are those of cells: [B, n]."""
+        return isinstance(self.layer, SequenceLayer) and self.layer.batch_dim == 0
+
+    def _check_clock(self, steps: int) -> None:
+        """The clock starts anew with each piece of a text, which is as if it went on where all periods divide its length."""
+        assert isinstance(self.layer, ClockworkRNN)
+        wrong = [period for period in self.layer.periods if steps % period]
+        if wrong:
+            raise ValueError(
+                f"a clockwork network that goes on from piece to piece needs periods that divide task.length = {steps}, "
+                f"got: {wrong[0]}; set task.length, or model.options.periods"
+            )
 
 
-def _as_tensorflow_(layer: nn.RNNBase, forget_bias: float) -> None:
-    """Glorot's uniform numbers for the kernel as one matrix `[m + n, gates · n]`, zero biases, and the forget gates' offset."""
-    weight_ih, weight_hh, bias_ih, bias_hh = (
-        getattr(layer, f"{name}_l0") for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    )
-    bound = math.sqrt(6 / (sum(weight_ih.shape) + weight_hh.shape[1]))
-    nn.init.uniform_(weight_ih, -bound, bound)
-    nn.init.uniform_(weight_hh, -bound, bound)
-    nn.init.zeros_(bias_ih)
-    nn.init.zeros_(bias_hh)
-    if isinstance(layer, nn.LSTM):
+def _zero_state(layer: nn.Module, inputs: int, features: int) -> Any:
+    """A state of zeros for a batch of one, as the layer has it."""
+    like = next(layer.parameters())
+    if isinstance(layer, SequenceLayer):
         with torch.no_grad():
-            bias_ih[layer.hidden_size : 2 * layer.hidden_size] = forget_bias  # the gates are i, f, g, o
-    if not isinstance(layer, nn.GRU):
-        bias_hh.requires_grad_(False)
+            return layer(like.new_zeros(1, 1, inputs))[1]
+    zero = like.new_zeros(int(getattr(layer, "num_layers", 1)), 1, features)
+    return (zero, zero) if isinstance(layer, nn.LSTM) else zero
+
+
+def _structure(state: Any) -> Any:
+    """Of the tuples in a state: None stands for a tensor."""
+    return None if isinstance(state, Tensor) else tuple(_structure(part) for part in state)

@@ -1,4 +1,7 @@
-"""The optimisers of the paper, with a rate of its own for W_L. All of them can be captured in a CUDA graph."""
+"""The optimisers of the paper, with a rate of its own for the orthogonal matrix (ENRNN: W_L).
+
+All of them can be captured in a CUDA graph.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -97,9 +100,12 @@ class Adagrad(Elementwise):
 
 
 def build_optimizers(model: nn.Module, settings: OptimizerSettings) -> list[torch.optim.Optimizer]:
-    """The optimisers of a run, which share out all parameters of `model`, with all of their state in place: two if W_L has its
-    own, otherwise one."""
+    """The optimisers of a run, which share out all parameters of `model`, with all of their state in place: two if the
+    orthogonal matrix has its own, otherwise one."""
     groups = parameter_groups(model, settings.lr, settings.lr if settings.long_lr is None else settings.long_lr)
+    own = [f"optimizer.{name}" for name in ("long_lr", "long_name") if getattr(settings, name) is not None]
+    if own and len(groups) == 1:
+        raise ValueError(f"{own[0]} has no effect: no part of this network is trained at a rate of its own; leave it out")
     if settings.long_name in (None, settings.name):
         return [_optimizer(settings.name, groups, settings)]
     others, *long = groups
@@ -128,7 +134,8 @@ def _optimizer(name: str, groups: list[dict[str, Any]], settings: OptimizerSetti
 
 
 def parameter_groups(model: nn.Module, lr: float, long_lr: float) -> list[dict[str, Any]]:
-    """`long_lr` for what the model's layers train at a rate of its own (W_L), `lr` for all other parameters that are trained."""
+    """`long_lr` for what the model's layers train at a rate of its own, their orthogonal or unitary matrix (`Matrix.slow`), `lr`
+    for all other parameters that are trained."""
     groups: dict[str, dict[str, Any]] = {"others": {"params": [], "lr": lr, "name": "others"}}
     placed: set[nn.Parameter] = set()
     for layer in model.modules():

@@ -1,11 +1,13 @@
 """From names and values, as JSON or a command line has them, to frozen dataclasses; and every mistake on the way by its name.
 
-A setting's type is what its annotation says: `bool`, `int`, `float`, `str`, or a union of these and None. An int passes for a
-float and becomes one, so that 1 and 1.0 are the same configuration. Ranges and choices are each dataclass's own matter.
+A setting's type is what its annotation says: `bool`, `int`, `float`, `str`, a list or a dict of these as JSON has them, or a
+union of these and None. An int passes for a float and becomes one, so that 1 and 1.0 are the same configuration. Ranges and
+choices are each dataclass's own matter.
 """
 
 import dataclasses
 import difflib
+import json
 import math
 import types
 import typing
@@ -40,7 +42,7 @@ def settings_from(kind: type[Settings], values: Mapping[str, object], where: str
 def field_types(kind: type[object]) -> dict[str, tuple[type[Any], ...]]:
     """The types that each field of a dataclass allows."""
     hints = typing.get_type_hints(kind)
-    return {field.name: _members(hints[field.name]) for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return {field.name: members(hints[field.name]) for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
 
 
 def checked(path: str, value: object, allowed: tuple[type[Any], ...]) -> object:
@@ -67,17 +69,26 @@ def parsed(path: str, text: str, allowed: tuple[type[Any], ...]) -> object:
                 continue
     if str in allowed:
         return text
+    if list in allowed or dict in allowed:
+        try:
+            value = json.loads(text)
+        except ValueError:
+            value = text
+        if type(value) in allowed:
+            return value
     raise ValueError(f"{path} should be {_described(allowed)}, got: {text!r}")
 
 
-def _members(annotation: Any) -> tuple[type[Any], ...]:
+def members(annotation: Any) -> tuple[type[Any], ...]:
+    """The types that an annotation allows; of `list[int]`, `list`."""
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
-        return typing.get_args(annotation)
-    return (annotation,)
+        return tuple(kind for member in typing.get_args(annotation) for kind in members(member))
+    return (typing.get_origin(annotation) or annotation,)
 
 
 def _described(allowed: tuple[type[Any], ...]) -> str:
     names = {bool: "true or false", int: "an integer", float: "a number", str: "a text", type(None): "none"}
+    names |= {list: "a list in JSON", dict: "an object in JSON"}
     return " or ".join(names[kind] for kind in allowed)
 
 

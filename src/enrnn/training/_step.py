@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..layers import ENRNN
+from ..layers import ENRNN, HMRNN
 from ..matrices import Matrix
 from ..tasks import Data
 from ._config import OptimizerSettings
@@ -50,7 +50,8 @@ class Step:
         self._done = torch.zeros((), dtype=torch.int64, device=device)
         self._losses = torch.zeros(2, dtype=torch.float64, device=device)
         self._switched_at = torch.full((len(self._radii()),), -1, dtype=torch.int64, device=device)
-        self._carried = model.first_state(self.order.shape[1]) if data.carries_state else ()
+        first = model.first_state(self.order.shape[1]) if data.carries_state else ()
+        self._carried = tuple(state.detach().clone(memory_format=torch.contiguous_format) for state in first)
         self.stopped = torch.zeros((), dtype=torch.bool, device=device)
         self.tensors = self._all_tensors()
         self._kept = Kept(list(self.tensors.values()))
@@ -61,6 +62,10 @@ class Step:
         self._place.fill_(place)
         for optimizer in self.optimizers:
             set_rates(optimizer, self.settings.lr_decay**epoch)
+        for layer in self.model.modules():
+            if isinstance(layer, HMRNN):
+                while int(layer.epochs) < epoch:
+                    layer.after_epoch()
 
     def plain(self) -> None:
         """A step that stops, with `NotFiniteError`, before it updates what it should not."""
@@ -120,7 +125,7 @@ class Step:
     def _gradients(self) -> Tensor:
         indices = self.order.index_select(0, self._place)[0]
         batch = self.data.batch("train", indices)
-        state = tuple(torch.where(self._place[0] == 0, 0, carried) for carried in self._carried) or None
+        state = self._state()
         self.forget_gradients()
         outputs, final = self._module(batch.inputs, state)
         loss = self.data.loss(outputs, batch)
@@ -128,6 +133,13 @@ class Step:
         for carried, last in zip(self._carried, final, strict=False):
             carried.copy_(last.detach())
         return self._processes.mean(loss.detach())
+
+    def _state(self) -> tuple[Tensor, ...] | None:
+        """What the batch before has left; at the beginning of an epoch, the network's first state."""
+        if not self._carried:
+            return None
+        first = self.model.first_state(self.order.shape[1])
+        return tuple(torch.where(self._place[0] == 0, *pair) for pair in zip(first, self._carried, strict=True))
 
     def _penalties(self) -> list[Tensor]:
         """What the matrices add to the loss, if anything. It is not part of the loss that is logged."""
@@ -165,7 +177,7 @@ class Step:
             torch.where(on & (self._switched_at < 0), self._done, self._switched_at, out=self._switched_at)
 
     def _grads(self) -> list[Tensor]:
-        return [parameter.grad for parameter in self._trained if parameter.grad is not None]
+        return [p.grad for p in self._trained if p.grad is not None and p.numel()]
 
     def _radii(self) -> list[Tensor]:
         return [radius for layer in self._layers for radius in layer.spectral_radius]

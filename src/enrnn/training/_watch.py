@@ -44,3 +44,30 @@ class Watch:
 
     def finished(self, result: dict[str, Any]) -> None:
         """result.json is there."""
+
+
+class Watches(Watch):
+    """Several watchers as one: each hears everything, in their order."""
+
+    def __init__(self, *watches: Watch) -> None:
+        self._watches = watches
+
+    def started(self, start: Start) -> None:
+        for watch in self._watches:
+            watch.started(start)
+
+    def advanced(self, progress: Progress) -> None:
+        for watch in self._watches:
+            watch.advanced(progress)
+
+    def evaluated(self, record: dict[str, Any]) -> None:
+        for watch in self._watches:
+            watch.evaluated(record)
+
+    def said(self, message: str) -> None:
+        for watch in self._watches:
+            watch.said(message)
+
+    def finished(self, result: dict[str, Any]) -> None:
+        for watch in self._watches:
+            watch.finished(result)

@@ -1,0 +1,111 @@
+"""Networks whose step is not `σ(U x + W h, b)`: gated and multi-scale ones. They run on the reference path, under autograd."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar, Unpack
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .._checks import non_negative
+from .._precision import full_precision
+from ..matrices import Matrix
+from ._base import RecurrentLayer
+from ._module import Pointwise
+from ._one_matrix import LayerOptions
+
+
+class OwnStepRNN(RecurrentLayer):
+    """`h_t = step(U x_t + b, h_{t−1})` with `torch.nn.RNN`'s interface.
+
+    A subclass writes `_step`, and `_weights` for what the step needs besides; it sets `parts`, implements `_add_recurrence` and
+    `_reset_recurrence`, overrides `_reset_input` where `U` and `b` start otherwise, and ends `__init__` with `_build()`.
+
+    Attributes:
+        weight_ih_l[k], bias_l[k]: `U`, [parts · n, inputs], and `b`, [parts · n], of layer k.
+    """
+
+    parts: ClassVar[int] = 1
+    """How many vectors of n numbers the input is taken to: one for each gate and candidate."""
+
+    def __init__(
+        self, input_size: int, hidden_size: int, num_layers: int, nonlinearity: Pointwise, **options: Unpack[LayerOptions]
+    ) -> None:
+        super().__init__(
+            input_size,
+            hidden_size,
+            num_layers,
+            nonlinearity,
+            options.pop("bias", True),
+            options.pop("batch_first", False),
+            options.pop("dropout", 0.0),
+            options.pop("bidirectional", False),
+            "full",
+            options.pop("backend", "auto"),
+            options.pop("device", None),
+            options.pop("dtype", None),
+        )
+        if options:
+            raise TypeError(f"{self._get_name()} has no argument {next(iter(options))!r}")
+        if self.backend not in ("auto", "reference"):
+            raise ValueError(
+                f"{self._get_name()} has a step of its own, which runs on 'reference', got: backend={self.backend!r}"
+            )
+
+    @property
+    def backend_used(self) -> str:
+        return "reference"
+
+    @property
+    def output_size(self) -> int:
+        """Numbers in a state, which is also the output of a step: n, or 2n where a unit is complex."""
+        return self.hidden_size
+
+    def matrices(self) -> dict[str, Matrix]:
+        """The constraints by the name of the weight they hold on."""
+        return dict(self._constrained_matrices())
+
+    def parameter_groups(self, lr: float, long_lr: float) -> list[dict[str, Any]]:
+        """Groups for a torch optimiser with two learning rates: `long_lr` for constrained matrices, `lr` for all others."""
+        non_negative("lr", lr)
+        non_negative("long_lr", long_lr)
+        slow = {id(self._originals(name)[place]) for name, matrix in self._constrained_matrices() for place in matrix.slow}
+        long = [parameter for parameter in self.parameters() if id(parameter) in slow]
+        others = [parameter for parameter in self.parameters() if id(parameter) not in slow]
+        groups = [{"params": others, "lr": lr, "name": "others"}, {"params": long, "lr": long_lr, "name": "long"}]
+        return [group for group in groups if group["params"]]
+
+    def _step(self, x: Tensor, h: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
+        """The next state [B, output_size] from the projected input `x` [B, parts · n] and the state `h`."""
+        raise NotImplementedError
+
+    def _weights(self, suffix: str) -> tuple[Tensor, ...]:
+        """What `_step` needs, read once for a sequence; constrained matrices by `_constrained`."""
+        raise NotImplementedError
+
+    def _run(self, suffix: str, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor:
+        with full_precision(inputs):
+            weights = tuple(weight.to(inputs.dtype) for weight in self._weights(suffix))
+            h = initial
+            states = []
+            for t, x in enumerate(inputs):
+                step = self._step(x, h, weights)
+                h = step if lengths is None else torch.where((t < lengths).unsqueeze(-1), step, h)
+                states.append(h)
+            return torch.stack(states)
+
+    def _add_input(self, suffix: str, inputs: int) -> None:
+        rows = self.parts * self.hidden_size
+        self.register_parameter(f"weight_ih{suffix}", nn.Parameter(self._empty.new_empty(rows, inputs)))
+        self.register_parameter(self._bias_name(suffix), nn.Parameter(self._empty.new_empty(rows)) if self.bias else None)
+
+    def _project(self, suffix: str, x: Tensor, held: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """`U x + b` for all steps at once."""
+        return F.linear(x, getattr(self, f"weight_ih{suffix}"), getattr(self, self._bias_name(suffix))).to(held), None
+
+    def _suffixes(self) -> Iterator[tuple[str, int]]:
+        for index, (suffix, inputs) in enumerate(super()._suffixes()):
+            yield suffix, inputs if index < self.num_directions else self.output_size * self.num_directions
+
+    def _state_shape(self, x: Tensor) -> tuple[int, int, int]:
+        return self.num_layers * self.num_directions, x.size(1), self.output_size
