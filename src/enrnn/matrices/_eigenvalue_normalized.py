@@ -155,7 +155,7 @@ def normalize_spectrum(
         no = torch.zeros_like(normalizing)
         return T.clone(), nothing[0, 0].clone(), nothing, normalizing.clone(), no, no.clone(), no.clone(), no.clone(), finite
     exact = spectrum.working_matrix(T)
-    pair, fell_back, certified = spectrum.solve(exact, solver)
+    pair, fell_back, certified = spectrum.solve(exact, solver, spectrum.accuracy_for(T.dtype))
     radius = pair.radius
     switched = normalizing | (radius > 1).to(T.device)  # an uncertified radius is zero
     divisor = radius + epsilon

@@ -1,6 +1,7 @@
 """Spectral radius and dominant eigenvectors: dense, and a fast solver that certifies what it returns."""
 
 from ._dense import Dominant as Dominant
+from ._dense import accuracy_for as accuracy_for
 from ._dense import dominant as dominant
 from ._solve import SOLVERS as SOLVERS
 from ._solve import solve as solve

@@ -68,7 +68,12 @@ def kernels_for(matrix: Tensor, core_source: str, core_shared: int) -> Kernels |
     return _kernels[device]
 
 
-def compressed(matrix: Tensor, kernels: Kernels, squarings: int) -> Tensor:
+def parts(accuracy: float) -> int:
+    """One in so many: as the kernels, which take integers, are told it."""
+    return round(1 / accuracy)
+
+
+def compressed(matrix: Tensor, kernels: Kernels, squarings: int, accuracy: float) -> Tensor:
     """The numbers that `spectral_radius.cu` gives for a small matrix: ρ, condition, λ, certified, unused, u and v."""
     m = matrix.shape[-1]
     scale = power_of_two_above(torch.linalg.vector_norm(matrix, float("inf")))
@@ -98,7 +103,7 @@ def compressed(matrix: Tensor, kernels: Kernels, squarings: int) -> Tensor:
     _products(kernels, scaled, v[10], v[12], None, scaled, v[11], v[13], 1)
     missed = torch.linalg.vector_norm(power.addmm_(X, R, alpha=-1))
     out = matrix.new_empty(6 + 4 * m)
-    kernels.finish(1, 512, v[6], X, K, start[0], v[0], squares, missed, scale, out, m)
+    kernels.finish(1, 512, v[6], X, K, start[0], v[0], squares, missed, scale, out, m, parts(accuracy))
     return out
 
 

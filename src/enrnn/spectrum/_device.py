@@ -16,7 +16,7 @@ from torch import Tensor
 from .. import _nvrtc
 from .._nvrtc import Kernel
 from .._precision import capturing
-from ._compressed import Kernels, compressed, kernels_for
+from ._compressed import Kernels, compressed, kernels_for, parts
 from ._dense import Dominant, power_of_two_above
 from ._powers import UNIT
 from ._squaring import DOUBT
@@ -40,11 +40,11 @@ class Found(NamedTuple):
     certified: Tensor
 
 
-def squaring_on_device(matrix: Tensor) -> Found:
+def squaring_on_device(matrix: Tensor, accuracy: float = 1e-12) -> Found:
     """The dominant eigenvalue of one float64 matrix. Never NaN, also for a matrix that is not finite (never certified).
 
     Certified means two things.
-    * The pair is right: residual × condition is below 1e-12 ρ, or below what rounding T itself may cause.
+    * The pair is right: residual × condition is below `accuracy` × ρ, or below what rounding T itself may cause.
     * Nothing else is as large: `‖(I − Q) T^K‖ ≤ 1e-6 ‖T^K‖`, Q the orthogonal projector on the plane (or line) of u. In
       `T^K = Σ μ^K Π_μ`, an eigenvalue with |μ| ≥ |λ| and its eigenvector outside the plane would leave at least as much there.
 
@@ -52,9 +52,9 @@ def squaring_on_device(matrix: Tensor) -> Found:
     """
     if matrix.shape[-1] > FUSED_UP_TO:
         kernels = _compression(matrix)
-        return _chain(matrix) if kernels is None else _unpacked(compressed(matrix, kernels, SQUARINGS))
+        return _chain(matrix, accuracy) if kernels is None else _unpacked(compressed(matrix, kernels, SQUARINGS, accuracy))
     kernel = _kernel(matrix)
-    return _chain(matrix) if kernel is None else _fused(matrix, kernel)
+    return _chain(matrix, accuracy) if kernel is None else _fused(matrix, kernel, accuracy)
 
 
 def _kernel(matrix: Tensor) -> Kernel | None:
@@ -113,10 +113,10 @@ def _warn(error: RuntimeError) -> None:
     warnings.warn(f"the kernel for the spectral radius is replaced by torch operations: {error}", stacklevel=3)
 
 
-def _fused(matrix: Tensor, kernel: Kernel) -> Found:
+def _fused(matrix: Tensor, kernel: Kernel, accuracy: float = 1e-12) -> Found:
     size = matrix.shape[-1]
     out = matrix.new_empty(6 + 4 * size)
-    kernel(1, 512, matrix.contiguous(), size, out)
+    kernel(1, 512, matrix.contiguous(), size, out, parts(accuracy))
     return _unpacked(out)
 
 
@@ -128,7 +128,7 @@ def _unpacked(out: Tensor) -> Found:
     return Found(pair, out[4] != 0)
 
 
-def _chain(matrix: Tensor) -> Found:
+def _chain(matrix: Tensor, accuracy: float = 1e-12) -> Found:
     """The same as a chain of torch operations, for every size and every device."""
     size = matrix.shape[-1]
     finite = torch.isfinite(matrix).all()
@@ -154,7 +154,7 @@ def _chain(matrix: Tensor) -> Found:
         torch.linalg.vector_norm(_times(scaled.mT, left) - eigenvalue * left),
     )
     rounding = 50 * UNIT * condition * norm
-    accurate = (residual * condition < torch.maximum(1e-12 * radius, rounding)) & (rounding < DOUBT * radius)
+    accurate = (residual * condition < torch.maximum(accuracy * radius, rounding)) & (rounding < DOUBT * radius)
     certified = finite & accurate & (outside < 1e-6)
 
     nothing = torch.zeros_like(right)

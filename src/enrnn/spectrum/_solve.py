@@ -26,7 +26,7 @@ class Solution(NamedTuple):
     certified: Tensor
 
 
-def solve(matrix: Tensor, method: str) -> Solution:
+def solve(matrix: Tensor, method: str, accuracy: float = 1e-12) -> Solution:
     """The dominant eigenvalue of one float64 matrix, which must be finite unless a CUDA graph is being captured.
 
     While a graph is captured nobody can look and no dense solver can run: the result may come out uncertified there, and only
@@ -38,11 +38,11 @@ def solve(matrix: Tensor, method: str) -> Solution:
             raise RuntimeError(
                 "solver='dense' needs the host and cannot be captured in a CUDA graph; choose 'auto' or 'squaring'"
             )
-        pair, certified = squaring_on_device(matrix)
+        pair, certified = squaring_on_device(matrix, accuracy)
         return Solution(pair, ~yes, certified)
     if method == "dense" or (method == "auto" and not matrix.is_cuda and matrix.shape[-1] < SQUARING_FROM):
         return Solution(dominant(matrix), ~yes, yes)
-    found = squaring_on_device(matrix) if matrix.is_cuda else squaring(matrix)
+    found = squaring_on_device(matrix, accuracy) if matrix.is_cuda else squaring(matrix, accuracy)
     if found is not None and found.certified:
         return Solution(found.pair, ~yes, yes)
     return Solution(dominant(matrix), yes.clone(), yes)

@@ -47,7 +47,7 @@ class Found(NamedTuple):
     squarings: int
 
 
-def squaring(matrix: Tensor) -> Found | None:
+def squaring(matrix: Tensor, accuracy: float = 1e-12) -> Found | None:
     """The dominant eigenvalue of one finite float64 matrix, or None if the block never resolved any eigenvalue.
 
     The columns of `A^k X`, orthonormalised, tend to the right invariant subspace of the largest eigenvalues, those of
@@ -75,7 +75,7 @@ def squaring(matrix: Tensor) -> Found | None:
             for _ in range(APPLICATIONS):
                 right, left = _orthonormal(powers.matrix @ right), _orthonormal(powers.matrix.mT @ left)
             ritz = _rayleigh_ritz(scaled, right, left, RESOLVED * norm)
-            if ritz is None or not _accurate(ritz, norm) or ritz.right_basis.shape[1] <= rank:
+            if ritz is None or not _accurate(ritz, norm, accuracy) or ritz.right_basis.shape[1] <= rank:
                 continue  # nothing new to show
             rank = ritz.right_basis.shape[1]
             exclusion = exclude(powers, scaled, ritz.right_basis, ritz.left_basis, ritz.radius, FURTHER)
@@ -92,12 +92,12 @@ def squaring(matrix: Tensor) -> Found | None:
     return found
 
 
-def _accurate(ritz: "_Ritz", norm: float) -> bool:
-    """Whether the estimated error of ρ, ‖r‖·condition/ρ, is below 1e-12, or below what rounding T itself may cause (unless
+def _accurate(ritz: "_Ritz", norm: float, accuracy: float) -> bool:
+    """Whether the estimated error of ρ, ‖r‖·condition/ρ, is below `accuracy`, or below what rounding T itself may cause (unless
     that is so much that even the leading digits are in doubt)."""
     condition = ritz.condition.item()
     rounding = 50 * UNIT * condition * norm
-    return ritz.residual * condition < max(1e-12 * ritz.radius, rounding) and rounding < DOUBT * ritz.radius
+    return ritz.residual * condition < max(accuracy * ritz.radius, rounding) and rounding < DOUBT * ritz.radius
 
 
 class _Ritz(NamedTuple):

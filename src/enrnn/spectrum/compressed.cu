@@ -185,7 +185,7 @@ struct Side {
 extern "C" __global__ void __launch_bounds__(THREADS) finish(
     const double* __restrict__ given, const double* __restrict__ X, const double* __restrict__ K,
     const double* __restrict__ start, const double* __restrict__ power, const double* __restrict__ squares, const double* __restrict__ delta,
-    const double* __restrict__ scale, double* __restrict__ out, long long size
+    const double* __restrict__ scale, double* __restrict__ out, long long size, long long parts  // ρ must be exact to one part in so many
 ) {
     __shared__ double part[WARPS][2][WIDTH], in_plane[2][WIDTH], rows[2][WIDTH];
     const int m = (int)size, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -248,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) finish(
     }
     block_sums(outside);
 
-    const bool accurate = residual * condition < fmax(1e-12 * radius, rounding) && rounding < 1e-6 * radius;
+    const bool accurate = residual * condition < fmax(radius / parts, rounding) && rounding < 1e-6 * radius;
     const bool certified = accurate && outside[0] < 1e-12 && missed < 1e-6;
     for (int i = threadIdx.x; i < m; i += THREADS) {
         double *u = out + 6 + 2 * i, *v = u + 2 * size;

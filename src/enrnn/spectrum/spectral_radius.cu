@@ -223,9 +223,9 @@ struct Vector {
     __device__ void add(double s, const Vector& o) { for (int j = 0; j < TILES; j++) v[j] += s * o.v[j]; }
 };
 
-// out: radius, condition, λ, certified, squarings, then u and v (v* is the left vector), complex numbers as pairs. All zeros and an
+// ρ must be exact to one part in `parts`. out: radius, condition, λ, certified, squarings, then u and v (v* is the left vector), complex numbers as pairs. All zeros and an
 // infinite condition if it is not certified.
-extern "C" __global__ void __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long long size, double* __restrict__ out) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long long size, double* __restrict__ out, long long parts) {
     const int m = (int)size;
     extern __shared__ double shared[];
     double* P = shared;
@@ -363,7 +363,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) spectral_radius(const d
             const double over_re = hr.dot(lr) - hi.dot(li), over_im = hr.dot(li) + hi.dot(lr);
             const double condition = 1.0 / hypot(over_re, over_im), radius = hypot(re, im);
             const double residual = fmax(fact[2], fact[3]), rounding = 50 * UNIT * condition * norm;
-            const bool accurate = residual * condition < fmax(1e-12 * radius, rounding) && rounding < 1e-6 * radius;
+            const bool accurate = residual * condition < fmax(radius / parts, rounding) && rounding < 1e-6 * radius;
             const bool certified = accurate && outside < 1e-6;
             if (certified) {
                 Vector minus = li; minus.scale(-1.0);
