@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from enrnn import _nvrtc
-from enrnn.spectrum._device import FUSED_UP_TO, _chain, _fused, _kernel, squaring_on_device
+from enrnn.spectrum._device import FUSED_UP_TO, squaring_all_the_way, _fused, _kernel, squaring_on_device
 from tests._record import Recorder
 from tests.spectrum._matrices import EXTREMES, FAMILIES, in_random_basis
 from tests.spectrum.test_device import as_result
@@ -39,21 +39,21 @@ def test_what_is_certified_equals_the_dense_solution(name: str, record: Recorder
     assert certified >= 0.9 * len(cases)
 
 
-def test_the_kernel_runs_up_to_its_size_and_the_chain_beyond() -> None:
+def test_the_kernel_runs_up_to_its_size_and_thesquaring_all_the_way_beyond() -> None:
     needs_kernels()
     assert _kernel(torch.zeros(FUSED_UP_TO, FUSED_UP_TO, dtype=torch.float64, device="cuda")) is not None
     assert _kernel(torch.zeros(FUSED_UP_TO + 1, FUSED_UP_TO + 1, dtype=torch.float64, device="cuda")) is None
 
 
 @pytest.mark.parametrize("size", [1, 5, 32, 33, 64, 70, 96])
-def test_the_kernel_equals_the_chain_and_itself_to_the_bit(size: int) -> None:
+def test_the_kernel_equals_thesquaring_all_the_way_and_itself_to_the_bit(size: int) -> None:
     needs_kernels()
     matrix = torch.randn(size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(size)).cuda()
     kernel = _kernel(matrix)
     assert kernel is not None
     poison = torch.full((6 + 4 * size,), torch.nan, dtype=torch.float64, device="cuda")
     del poison  # so that what the kernel does not write shows as NaN
-    fused, again, chained = _fused(matrix, kernel), _fused(matrix, kernel), _chain(matrix)
+    fused, again, chained = _fused(matrix, kernel), _fused(matrix, kernel), squaring_all_the_way(matrix)
     assert fused.certified
     assert chained.certified
     torch.testing.assert_close(fused.pair.eigenvalue, chained.pair.eigenvalue, rtol=1e-11, atol=0)

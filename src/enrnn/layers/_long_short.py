@@ -128,7 +128,7 @@ class LongShort(RecurrentModule):
 
     @property
     def fallbacks(self) -> Tensor:
-        """In how many training steps the fast solver gave way to the dense one: one entry for each layer and direction."""
+        """In how many training steps the fast solver gave way to a slower one: one entry for each layer and direction."""
         return self._gather("fallbacks", torch.int64)
 
     @property

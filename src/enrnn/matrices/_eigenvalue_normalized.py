@@ -36,12 +36,12 @@ class EigenvalueNormalized(Matrix):
         epsilon: ε ≥ 0.
         normalizing: whether to normalise from the very start, instead of from the first ρ(T) > 1.
         solver: how the dominant eigenvalue is found: "dense", "squaring", or "auto" for the faster one at this size. All give
-            the same result: what squaring cannot certify is solved densely, and counted in `fallbacks`.
+            the same result: what squaring cannot certify is solved more slowly, if need be densely, and counted in `fallbacks`.
 
     Buffers:
         normalizing: the switch. Tested whenever `W` is formed; written in training mode only; never turned off.
         nearly_defective: in how many training steps the remedy above was taken.
-        fallbacks: in how many training steps the fast solver had to be replaced by the dense one.
+        fallbacks: in how many training steps the fast solver had to be replaced by a slower one.
         radius: ρ(T) as last formed in training mode (not saved).
     """
 

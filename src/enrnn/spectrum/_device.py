@@ -2,7 +2,7 @@
 
 On a GPU products are cheap and every look at a value is dear, so that the block of vectors of `_squaring.py` does not pay: T is
 squared 27 times. What is left of `T^K`, K = 2²⁷, is the spectral projector of the dominant eigenvalue (or of a complex pair),
-from which λ, u and v are read. `_chain` says it in torch's operations, for every size and every device. Up to a size of 96 one
+from which λ, u and v are read. `squaring_all_the_way` says it in torch's operations, for every size and every device. Up to a size of 96 one
 kernel does it all; beyond, most of the squarings are of a small matrix (`_compressed.py`).
 """
 
@@ -52,9 +52,13 @@ def squaring_on_device(matrix: Tensor, accuracy: float = 1e-12) -> Found:
     """
     if matrix.shape[-1] > FUSED_UP_TO:
         kernels = _compression(matrix)
-        return _chain(matrix, accuracy) if kernels is None else _unpacked(compressed(matrix, kernels, SQUARINGS, accuracy))
+        return (
+            squaring_all_the_way(matrix, accuracy)
+            if kernels is None
+            else _unpacked(compressed(matrix, kernels, SQUARINGS, accuracy))
+        )
     kernel = _kernel(matrix)
-    return _chain(matrix, accuracy) if kernel is None else _fused(matrix, kernel, accuracy)
+    return squaring_all_the_way(matrix, accuracy) if kernel is None else _fused(matrix, kernel, accuracy)
 
 
 def _kernel(matrix: Tensor) -> Kernel | None:
@@ -128,7 +132,7 @@ def _unpacked(out: Tensor) -> Found:
     return Found(pair, out[4] != 0)
 
 
-def _chain(matrix: Tensor, accuracy: float = 1e-12) -> Found:
+def squaring_all_the_way(matrix: Tensor, accuracy: float = 1e-12) -> Found:
     """The same as a chain of torch operations, for every size and every device."""
     size = matrix.shape[-1]
     finite = torch.isfinite(matrix).all()

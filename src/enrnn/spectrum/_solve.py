@@ -7,19 +7,19 @@ from torch import Tensor
 
 from .._precision import capturing
 from ._dense import Dominant, dominant
-from ._device import squaring_on_device
+from ._device import squaring_all_the_way, squaring_on_device
 from ._squaring import squaring
 
 SOLVERS = ("auto", "dense", "squaring")
-"""`dense`: LAPACK, the specification. `squaring`: the fast certified solver, dense at once where it cannot certify. `auto`: the
-faster of the two for the size and the device at hand."""
+"""`dense`: LAPACK, the specification. `squaring`: the fast certified solver; where it cannot certify, a slower one, and dense at
+last. `auto`: the faster of the two for the size and the device at hand."""
 
 SQUARING_FROM = 128
 """The size from which repeated squaring is the faster one on a CPU (measured: see the README in this folder)."""
 
 
 class Solution(NamedTuple):
-    """The dominant pair; whether the fast solver gave way to the dense one; whether the pair may be used."""
+    """The dominant pair; whether the fast solver gave way to a slower one; whether the pair may be used."""
 
     pair: Dominant
     fell_back: Tensor
@@ -45,6 +45,10 @@ def solve(matrix: Tensor, method: str, accuracy: float = 1e-12) -> Solution:
     found = squaring_on_device(matrix, accuracy) if matrix.is_cuda else squaring(matrix, accuracy)
     if found is not None and found.certified:
         return Solution(found.pair, ~yes, yes)
+    if matrix.is_cuda:
+        found = squaring_all_the_way(matrix, accuracy)
+        if found.certified:
+            return Solution(found.pair, yes.clone(), yes)
     return Solution(dominant(matrix), yes.clone(), yes)
 
 

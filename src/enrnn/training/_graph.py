@@ -33,11 +33,43 @@ class Replayed:
     def advance(self, count: int) -> None:
         goal = self._step.done + count
         while (missing := goal - self._step.done) > 0:
-            for _ in range(missing):
+            lookout = Lookout(self._step.stopped)
+            for number in range(1, missing + 1):
                 self._replay()
+                if number % BETWEEN_GLANCES == 0 and lookout.seen():
+                    break
             if self._step.stopped:
                 self._step.clear()
                 self._step.plain()
+
+
+BETWEEN_GLANCES = 8
+"""Steps between two glances at the flag. What is replayed after a step that was taken back changes nothing, and is time lost."""
+
+
+class Lookout:
+    """Glances at a flag on the device without waiting for it: `seen()` tells what it was at the call before.
+
+    (So the device never stands still, and is at most two glances ahead.)
+    """
+
+    def __init__(self, flag: torch.Tensor) -> None:
+        self._flag, self._on_gpu = flag, flag.is_cuda
+        self._copies = [torch.zeros((), dtype=torch.bool, pin_memory=True) for _ in range(2)] if self._on_gpu else []
+        self._event: torch.cuda.Event | None = None
+
+    def seen(self) -> bool:
+        if not self._on_gpu:
+            return bool(self._flag)
+        before, event = self._copies[0], self._event
+        self._copies.reverse()
+        self._copies[0].copy_(self._flag, non_blocking=True)
+        self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._event.record()
+        if event is None:
+            return False
+        event.synchronize()
+        return bool(before)
 
 
 def captured(step: Step) -> Callable[[], None]:
