@@ -9,7 +9,7 @@ from torch import Tensor
 import enrnn
 from enrnn.functional import long_short_recurrence, recurrence
 from enrnn.nonlinearities import NONLINEARITIES
-from enrnn.recurrence import _cuda
+from enrnn.recurrence import _cuda, _torch
 from enrnn.recurrence._shapes import shape_for
 from tests._record import Recorder
 from tests.recurrence._problems import excess, problem
@@ -242,3 +242,15 @@ def test_shapes_hold_every_size_up_to_1100(record: Recorder) -> None:
     record(cases=1100)
     for n in range(1, 1101):
         assert shape_for(n, 32, 1, limits) is not None, n
+
+
+@pytest.mark.parametrize("nonlinearity", ["modrelu", "relu", "paired_modrelu"])
+@pytest.mark.parametrize("shape", [(1, 1, 2), (3, 5, 34), (50, 7, 160), (9, 32, 1030)])
+def test_the_bias_gradient_in_one_pass(nonlinearity: str, shape: tuple[int, int, int]) -> None:
+    h, dz = (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    h[h.abs() < 0.2] = 0.0
+    exact = _torch.bias_gradient(h.double(), dz.double(), nonlinearity)
+    found = _cuda.bias_gradient(h.cuda(), dz.cuda(), nonlinearity).cpu()
+    again = _cuda.bias_gradient(h.cuda(), dz.cuda(), nonlinearity).cpu()
+    assert torch.equal(found, again)
+    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-4)

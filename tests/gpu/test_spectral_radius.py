@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from enrnn import _nvrtc
-from enrnn.spectrum._device import FUSED_UP_TO, squaring_all_the_way, _fused, _kernel, squaring_on_device
+from enrnn.spectrum._device import FUSED_UP_TO, _fused, _kernel, squaring_all_the_way, squaring_on_device
 from tests._record import Recorder
 from tests.spectrum._matrices import EXTREMES, FAMILIES, in_random_basis
 from tests.spectrum.test_device import as_result
@@ -93,3 +93,48 @@ def test_of_two_eigenvalues_of_opposite_sign_the_larger_one_is_taken(gap: float)
         pair, certified = squaring_on_device(in_random_basis(torch.diag(spectrum), generator).cuda())
         assert not certified or abs(pair.eigenvalue.item() - sign) < 1e-10
         assert certified or gap < 1e-6
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_large_matrices_are_compressed_and_equal_the_dense_solution(name: str, record: Recorder, full: bool) -> None:
+    """And nearly all are certified: what is not, is found by squaring all the way."""
+    needs_kernels()
+    generator = torch.Generator().manual_seed(34)
+    cases = [size for size in (97, 128, 200, 333, 500, 720) for _ in range(10 if full else 2)]
+    certified = 0
+    for size in cases:
+        matrix = FAMILIES[name](size, generator)
+        result = as_result(matrix.cuda())
+        if result.certified:
+            certified += 1
+            check_against_dense(matrix, type(result)(*(field.cpu() for field in result)), record)
+    record(cases_certified=certified)
+    assert certified >= 0.9 * len(cases)
+
+
+def test_a_nearly_double_pair_is_certified() -> None:
+    """Complex pairs with small angles in a basis that is not orthogonal: x and Tx are nearly parallel there."""
+    generator = torch.Generator().manual_seed(35)
+    for size, angle in itertools.product((40, 90, 200), (1e-1, 1e-2, 3e-3)):
+        matrix = torch.diag(0.9 * torch.rand(size, dtype=torch.float64, generator=generator))
+        cos, sin = torch.cos(torch.tensor(angle)), torch.sin(torch.tensor(angle))
+        matrix[:2, :2] = torch.tensor([[cos, -sin], [sin, cos]], dtype=torch.float64)
+        _, certified = squaring_on_device(in_random_basis(matrix, generator).cuda(), 1e-10)
+        assert certified
+
+
+def test_a_compressed_solution_is_the_same_to_the_bit_and_in_a_graph() -> None:
+    needs_kernels()
+    matrix = torch.randn(300, 300, dtype=torch.float64, generator=torch.Generator().manual_seed(36)).cuda()
+    first, second = squaring_on_device(matrix), squaring_on_device(matrix)
+    stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+    with torch.cuda.stream(stream):
+        squaring_on_device(matrix)
+        with torch.cuda.graph(graph, stream=stream):
+            captured = squaring_on_device(matrix)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert first.certified
+    for one, other, third in zip(first.pair, second.pair, captured.pair, strict=True):
+        assert torch.equal(one, other)
+        assert torch.equal(one, third)

@@ -84,10 +84,20 @@ def captured(step: Step) -> Callable[[], None]:
     torch.cuda.current_stream().wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     step.forget_gradients()
-    with torch.cuda.graph(graph):
-        step.guarded()
-    _restore(step, beginning)
+    try:
+        with torch.cuda.graph(graph):
+            step.guarded()
+    except RuntimeError as error:  # a network that looks at a value, or an operation that needs the host
+        step.forget_gradients()
+        raise CaptureError(str(error).splitlines()[0]) from error
+    finally:
+        torch.cuda.synchronize()
+        _restore(step, beginning)
     return graph.replay
+
+
+class CaptureError(RuntimeError):
+    """A step cannot be captured. The run is as it was."""
 
 
 @torch.no_grad()

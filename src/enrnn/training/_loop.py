@@ -17,7 +17,7 @@ from ._config import Config
 from ._distributed import Processes, processes_of
 from ._evaluate import evaluate
 from ._folder import RunError, RunFolder
-from ._graph import OneByOne, Replayed, captured
+from ._graph import CaptureError, OneByOne, Replayed, captured
 from ._model import Network
 from ._signals import StoppedError, StopSignals
 from ._step import NotFiniteError, Step
@@ -124,7 +124,10 @@ class Loop:
     def _runner(self) -> OneByOne | Replayed:
         on_gpu, capturable = self.data.device.type == "cuda", self.config.model.solver != "dense" and self.processes.alone
         if on_gpu and capturable and self.config.run.graph and self.done < self.steps:
-            return Replayed(self.step, captured(self.step))
+            try:
+                return Replayed(self.step, captured(self.step))
+            except CaptureError as error:
+                self.watch.said(f"steps run one by one, because a CUDA graph cannot hold them: {error}")
         return OneByOne(self.step)
 
     def _next_stop(self) -> int:
