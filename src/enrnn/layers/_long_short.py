@@ -150,7 +150,3 @@ class LongShort(RecurrentModule):
             (long if "weight_long" in name else others).append(parameter)
         groups = [{"params": others, "lr": lr, "name": "others"}, {"params": long, "lr": long_lr, "name": "long"}]
         return [group for group in groups if group["params"]]
-
-    def matrices(self) -> dict[str, Matrix]:
-        """The constraints by the name of the weight they hold on."""
-        return dict(self._constrained_matrices())

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
-from .._checks import InputError, boolean, floating_dtype, floating_tensor, one_of, positive_int
+from .._checks import InputError, boolean, floating_dtype, floating_tensor, non_negative, one_of, positive_int
 from .._precision import state_dtype
 from ..matrices import Matrix
 from ..nonlinearities import NONLINEARITIES
@@ -67,6 +67,21 @@ class RecurrentModule(nn.Module):
         free = sum(matrix.free_parameters(constrained[name][0].shape[0]) for name, matrix in self._constrained_matrices())
         counted = {id(original) for originals in constrained.values() for original in originals}
         return free + sum(parameter.numel() for parameter in self.parameters() if id(parameter) not in counted)
+
+    def matrices(self) -> dict[str, Matrix]:
+        """The constraints by the name of the weight they hold on."""
+        return dict(self._constrained_matrices())
+
+    def parameter_groups(self, lr: float, long_lr: float) -> list[dict[str, Any]]:
+        """Groups for a torch optimiser with two learning rates: `long_lr` for what the network's paper trains more slowly, most
+        often its orthogonal matrix, and `lr` for all others."""
+        non_negative("lr", lr)
+        non_negative("long_lr", long_lr)
+        slow = {id(self._originals(name)[place]) for name, matrix in self._constrained_matrices() for place in matrix.slow}
+        long = [parameter for parameter in self.parameters() if id(parameter) in slow]
+        others = [parameter for parameter in self.parameters() if id(parameter) not in slow]
+        groups = [{"params": others, "lr": lr, "name": "others"}, {"params": long, "lr": long_lr, "name": "long"}]
+        return [group for group in groups if group["params"]]
 
     @property
     def backend_used(self) -> str:

@@ -1,12 +1,12 @@
 """Networks with one recurrent matrix: all that sets them apart is how it is written, and where they start."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, TypedDict, Unpack
+from typing import ClassVar, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
 
-from .._checks import boolean, non_negative
+from .._checks import boolean
 from ..matrices import Matrix
 from ..recurrence import recurrence
 from ._baked import bake_layer
@@ -103,21 +103,6 @@ class OneMatrixRNN(RecurrentLayer):
         found = [matrix.penalty(*self._originals(name)) for name, matrix in self._constrained_matrices()]
         penalties = [value for value in found if value is not None]
         return torch.stack(penalties).sum() if penalties else next(self.parameters()).new_zeros(())
-
-    def matrices(self) -> dict[str, Matrix]:
-        """The constraints by the name of the weight they hold on."""
-        return dict(self._constrained_matrices())
-
-    def parameter_groups(self, lr: float, long_lr: float) -> list[dict[str, Any]]:
-        """Groups for a torch optimiser with two learning rates: `long_lr` for what the network's paper trains more slowly, most
-        often its orthogonal matrix, and `lr` for all others."""
-        non_negative("lr", lr)
-        non_negative("long_lr", long_lr)
-        slow = {id(self._originals(name)[place]) for name, matrix in self._constrained_matrices() for place in matrix.slow}
-        long = [parameter for parameter in self.parameters() if id(parameter) in slow]
-        others = [parameter for parameter in self.parameters() if id(parameter) not in slow]
-        groups = [{"params": others, "lr": lr, "name": "others"}, {"params": long, "lr": long_lr, "name": "long"}]
-        return [group for group in groups if group["params"]]
 
     def _add_recurrence(self, suffix: str) -> None:
         name, size = f"weight_hh{suffix}", self.hidden_size

@@ -1,15 +1,13 @@
 """Networks whose step is not `σ(U x + W h, b)`: gated and multi-scale ones. They run on the reference path, under autograd."""
 
 from collections.abc import Iterator
-from typing import Any, ClassVar, Unpack
+from typing import ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .._checks import non_negative
 from .._precision import full_precision
-from ..matrices import Matrix
 from ._base import RecurrentLayer
 from ._module import Pointwise
 from ._one_matrix import LayerOptions
@@ -60,20 +58,6 @@ class OwnStepRNN(RecurrentLayer):
     def output_size(self) -> int:
         """Numbers in a state, which is also the output of a step: n, or 2n where a unit is complex."""
         return self.hidden_size
-
-    def matrices(self) -> dict[str, Matrix]:
-        """The constraints by the name of the weight they hold on."""
-        return dict(self._constrained_matrices())
-
-    def parameter_groups(self, lr: float, long_lr: float) -> list[dict[str, Any]]:
-        """Groups for a torch optimiser with two learning rates: `long_lr` for constrained matrices, `lr` for all others."""
-        non_negative("lr", lr)
-        non_negative("long_lr", long_lr)
-        slow = {id(self._originals(name)[place]) for name, matrix in self._constrained_matrices() for place in matrix.slow}
-        long = [parameter for parameter in self.parameters() if id(parameter) in slow]
-        others = [parameter for parameter in self.parameters() if id(parameter) not in slow]
-        groups = [{"params": others, "lr": lr, "name": "others"}, {"params": long, "lr": long_lr, "name": "long"}]
-        return [group for group in groups if group["params"]]
 
     def _step(self, x: Tensor, h: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
         """The next state [B, output_size] from the projected input `x` [B, parts · n] and the state `h`."""
