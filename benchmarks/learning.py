@@ -130,7 +130,9 @@ def main() -> None:
     found = []
     for task in options.tasks:
         print(f"{task}, T = 100, {STEPS[task]:,} iterations; in units of the baseline", flush=True)
-        print(f"{'network':34}{'rate':>8}{'slow':>8}{'seed':>6}{'half at':>9}{'tenth at':>10}{'end':>9}{'seconds':>9}", flush=True)
+        print(
+            f"{'network':34}{'rate':>8}{'slow':>8}{'seed':>6}{'half at':>9}{'tenth at':>10}{'end':>9}{'seconds':>9}", flush=True
+        )
         for label, model, optimizer in ROWS[task]:
             if options.only and model["network"] not in options.only:
                 continue
