@@ -3,8 +3,8 @@
     python benchmarks/schur.py [--threads 1] [--rounds 5] [--json FILE]
 
 At each of the paper's sizes, in one run, with interleaved rounds and medians: the complex Schur form of T by SciPy, which is what
-the authors' code takes; the dominant eigenvalue as this package finds it on this device; and a training step (forward and backward)
-of `torch.nn.RNN` with as many units and the same batch. On a GPU the step runs there; the Schur form has no choice but the CPU.
+the authors' code takes; the dominant eigenvalue as this package finds it on this device; and a training step (forward and
+backward) of `torch.nn.RNN` with as many units and the same batch. On a GPU the step runs there, the Schur form on the CPU.
 """
 
 from __future__ import annotations
