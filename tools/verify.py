@@ -65,6 +65,11 @@ CHECKS = (
         "killed, corrupted and fuzzed runs: none lost, every bit the same",
         ("tests/faults", "tests/training", "tests/cli", "-m", "not gpu"),
     ),
+    Check(
+        "sweep",
+        "sweeps with workers, nodes and drivers killed, here and on a Ray cluster: every point one result",
+        ("tests/sweep", "-m", "not gpu"),
+    ),
     Check("zoo", "every network: counts, constraints, gradients, resume, and what it learns", ("tests/zoo", "-m", "not gpu")),
     Check("conformance", "torch.nn's interface and published numbers", ("tests/conformance", "-m", "not gpu")),
     Check("deployment", "compile, export, ONNX, copies and state dicts", ("tests/deployment", "-m", "not gpu")),

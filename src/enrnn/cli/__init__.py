@@ -6,6 +6,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from ._paper import add_command as add_paper_command
+from ._sweep import add_commands as add_sweep_commands
+
 USAGE_ERROR = 2
 FAILED = 1
 
@@ -59,6 +62,9 @@ def _parser() -> Parser:
     resume.add_argument("run", metavar="RUN", help="its folder, or the beginning of its name or id")
     _add_runs(resume)
     resume.set_defaults(command=_run_resume)
+
+    add_sweep_commands(commands)
+    add_paper_command(commands)
 
     recipes = commands.add_parser(
         "recipes",

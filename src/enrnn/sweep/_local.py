@@ -1,0 +1,165 @@
+"""Runs in worker processes of this machine, with nothing but the standard library.
+
+A worker does one run after another. If it dies, by SIGKILL or for want of memory, another takes its place, and the run goes on
+from its last checkpoint. A worker whose driver has died saves its run and ends.
+"""
+
+import contextlib
+import multiprocessing as mp
+import os
+import signal
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from ..training._signals import StopSignals
+from ._stopped import SweepStoppedError
+from ._work import Job, leave_error, work
+
+TICK = 0.25
+"""Seconds between two looks at what the workers do."""
+BUSY = 1.0
+"""Seconds until a run that another process is at work on is tried again."""
+
+Tick = Callable[[set[str]], None]
+"""Is told, a few times a second, the names of the runs under way."""
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    pipe: Connection
+    job: Job | None = None
+
+
+@dataclass
+class LocalRunner:
+    """`workers` processes. A run whose worker has died more than `retries` times has failed."""
+
+    runs: Path
+    workers: int
+    retries: int = 3
+    gpus: int = 0
+    _deaths: Counter[str] = field(default_factory=Counter)
+
+    def run(self, jobs: Sequence[Job], tick: Tick) -> None:
+        """Do the jobs; return when all have ended. SIGINT or SIGTERM: save and stop them all, and raise."""
+        queue = deque((0.0, job) for job in jobs)
+        crew: list[_Worker] = []
+        with StopSignals() as signals, _ended(crew):
+            while (queue or any(worker.job for worker in crew)) and not signals.received:
+                self._hand_out(queue, crew)
+                for pipe in wait([worker.pipe for worker in crew], TICK):
+                    self._hear(next(worker for worker in crew if worker.pipe is pipe), queue, crew)
+                tick({worker.job.name for worker in crew if worker.job})
+        if signals.received:
+            raise SweepStoppedError(signals.received)
+
+    def close(self) -> None:
+        """There is nothing to close: workers end with the jobs they were started for."""
+
+    def _hand_out(self, queue: deque[tuple[float, Job]], crew: list[_Worker]) -> None:
+        for _ in range(len(queue)):
+            free = next((worker for worker in crew if worker.job is None), None)
+            if free is None and len(crew) == self.workers:
+                return
+            earliest, job = queue.popleft()
+            if time.monotonic() < earliest:
+                queue.append((earliest, job))
+                continue
+            if free is None:
+                free = _started(len(crew), self.gpus)
+                crew.append(free)
+            free.job = job
+            with contextlib.suppress(BrokenPipeError):  # it has died since, as its pipe will tell
+                free.pipe.send((job.config.as_dict(), str(self.runs), job.until))
+
+    def _hear(self, worker: _Worker, queue: deque[tuple[float, Job]], crew: list[_Worker]) -> None:
+        job, worker.job = worker.job, None
+        try:
+            ended = worker.pipe.recv()
+        except (EOFError, ConnectionResetError):
+            crew.remove(worker)
+            worker.process.join()
+            worker.pipe.close()
+            if job is not None and self._may_try_again(job, worker.process.exitcode):
+                queue.appendleft((0.0, job))
+            return
+        if ended == "busy" and job is not None:
+            queue.append((time.monotonic() + BUSY, job))
+
+    def _may_try_again(self, job: Job, code: int | None) -> bool:
+        self._deaths[job.name] += 1
+        if self._deaths[job.name] <= self.retries:
+            return True
+        times = f"{self._deaths[job.name]} times"
+        leave_error(job.config, self.runs, "WorkerDied", f"its worker process was ended {times}, the last time {_cause(code)}")
+        return False
+
+
+@contextlib.contextmanager
+def _ended(crew: list[_Worker]) -> Iterator[None]:
+    """Whatever happens, no worker stays behind: one at work is asked to save and stop, an idle one sees its pipe closed."""
+    try:
+        yield
+    finally:
+        for worker in crew:
+            if worker.job is not None:
+                worker.process.terminate()
+            worker.pipe.close()
+        for worker in crew:
+            worker.process.join()
+
+
+def _started(number: int, gpus: int) -> _Worker:
+    method = "forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn"
+    context: Any = mp.get_context(method)
+    if method == "forkserver":  # torch is imported once, not in every worker
+        context.set_forkserver_preload(["enrnn.sweep._work", "torch._dynamo"])
+    here, there = context.Pipe()
+    process = context.Process(target=_serve, args=(there, number % gpus if gpus else None), daemon=True)
+    with _deaf():
+        process.start()
+    there.close()
+    return _Worker(process, here)
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """What is started here does not hear the terminal's Ctrl-C: the driver does, and tells its workers."""
+    if threading.current_thread() is not threading.main_thread():  # Python allows it nowhere else
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _serve(pipe: Connection, gpu: int | None) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if gpu is not None:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
+    threading.Thread(target=_stop_with_the_driver, daemon=True).start()
+    with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        while True:
+            pipe.send(work(*pipe.recv()))
+
+
+def _stop_with_the_driver() -> None:
+    driver = mp.parent_process()
+    assert driver is not None
+    wait([driver.sentinel])
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _cause(code: int | None) -> str:
+    return f"by {signal.Signals(-code).name}" if code is not None and code < 0 else f"with status {code}"

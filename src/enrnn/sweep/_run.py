@@ -1,0 +1,88 @@
+"""A sweep from beginning to end: its points, an engine that does the runs, and the table of how they do."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from ..recipes import RECIPES, recipe
+from ..training import Config
+from ..training._settings import nearest
+from ._grid import Point, axis, drawn, grid, paper_axes
+from ._local import LocalRunner, Tick
+from ._rungs import jobs_of
+from ._standing import Row, Standing
+from ._sweep import Sweep
+from ._table import LiveTable, summary, table
+from ._work import Job
+
+
+class Runner(Protocol):
+    """An engine: does jobs, and returns when all of them have ended. What came of them is in the directories."""
+
+    def run(self, jobs: Sequence[Job], tick: Tick) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def opened(name: str, changes: Mapping[str, object], device: str, runs: str | Path, sweep_name: str | None = None) -> Sweep:
+    """The sweep around a recipe with these changes, or a sweep by its name."""
+    runs = Path(runs)
+    if name not in RECIPES:
+        try:
+            sweep = Sweep.find(name, runs)
+        except ValueError as error:
+            raise ValueError(f"unknown recipe {name!r} ({nearest(name, RECIPES)}), and {error}") from None
+        if changes or sweep_name:
+            raise ValueError(f"{sweep.path} has its settings already; --set and --name are for a recipe")
+        return sweep
+    chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    return Sweep.of(name, recipe(name).override({"run.device": chosen, **changes}), runs, sweep_name)
+
+
+def points_of(base: Config, grids: Sequence[str], paper: bool, random: int | None, search_seed: int = 0) -> list[Point]:
+    """The points of a search. An axis given by hand takes the place of the paper's."""
+    axes = paper_axes(base) if paper else {}
+    given = [axis(text) for text in grids]
+    for key, values in given:
+        if [other for other, _ in given].count(key) > 1:
+            raise ValueError(f"--grid {key} is given twice; list its values in one")
+        axes[key] = values
+    return grid(axes) if random is None else drawn(axes, random, search_seed)
+
+
+def local_runner(sweep: Sweep, workers: int | None = None, retries: int = 3) -> LocalRunner:
+    """As many workers as there are cores for, by the runs' own number of threads; one a GPU."""
+    run = sweep.base.run
+    gpus = torch.cuda.device_count() if run.device.startswith("cuda") else 0
+    if run.device.startswith("cuda") and not gpus:
+        raise ValueError(f"run.device is {run.device!r}, but torch sees no such device here; choose cpu")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    chosen = workers if workers is not None else gpus or max(1, cores // run.threads)
+    if chosen < 1:
+        raise ValueError(f"--workers must be at least 1, got: {chosen}")
+    return LocalRunner(sweep.runs, chosen, retries, gpus if run.device == "cuda" else 0)
+
+
+def run_sweep(sweep: Sweep, runner: Callable[[], Runner], retry: bool = False) -> list[Row]:
+    """Do what is left to do of a sweep, and say how it goes. Returns the points, best first.
+
+    `runner` is called, and may say that it cannot work, before sweep.json is written.
+    """
+    with contextlib.closing(runner()) as engine:
+        sweep.write()
+        standing = Standing(sweep)
+        print(f"{sweep.path}: {summary(standing.rows())}")
+        with LiveTable(standing) as live:
+            jobs_of(sweep, retry, lambda jobs: engine.run(jobs, live.tick))
+    rows = standing.rows()
+    if not live.alive:
+        print("\n".join([summary(rows), *table(standing, rows, 24)]))
+    for row in rows:
+        for error in row.errors:
+            print(f"failed: {error}", file=sys.stderr)
+    return rows

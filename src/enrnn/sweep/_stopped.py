@@ -1,0 +1,14 @@
+"""A sweep that was asked to stop."""
+
+import signal
+
+from ..training import StoppedError
+
+
+class SweepStoppedError(StoppedError):
+    """SIGINT or SIGTERM came; every run is saved, and the same command goes on."""
+
+    def __init__(self, number: int) -> None:
+        name = signal.Signals(number).name
+        Exception.__init__(self, f"stopped by {name}; everything is saved, and the same command goes on from there")
+        self.exit_code = 128 + number

@@ -1,0 +1,84 @@
+"""One run of a sweep in a worker's process, whoever has started that. What becomes of it is in the run's directory."""
+
+import gc
+import json
+import os
+import platform
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from ..training import BusyError, Config, RunFolder, StoppedError, Watch, train
+from ..training._container import replace
+from ._outcome import ERROR
+
+Ended = Literal["finished", "paused", "stopped", "busy", "failed"]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to do under `runs`, to its end, or to its first evaluation at or after the step `until`."""
+
+    config: Config
+    until: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.config.folder_name
+
+
+def work(values: Mapping[str, Any], runs: str, until: int | None) -> Ended:
+    """Do the run, or go on with it. An error of its own is left in error.json; "busy": another process is at work on it."""
+    config = Config.from_dict(values)
+    pause = Pause(until)
+    try:
+        (Path(runs) / config.folder_name / ERROR).unlink(missing_ok=True)
+        train(config, runs, pause)
+    except StoppedError:
+        return "paused" if pause.reached else "stopped"
+    except BusyError:
+        return "busy"
+    except Exception as error:
+        leave_error(config, Path(runs), type(error).__name__, str(error))
+        return "failed"
+    finally:
+        _tidy()
+    return "finished"
+
+
+def leave_error(config: Config, runs: Path, kind: str, message: str) -> None:
+    """Write error.json, whole or not at all."""
+    folder = RunFolder.create(config, runs)
+    content = {
+        "id": config.id,
+        "error": kind,
+        "message": " ".join(message.split()),
+        "host": platform.node(),
+        "process": os.getpid(),
+        "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+    }
+    replace(folder.path / ERROR, (json.dumps(content, indent=2) + "\n").encode())
+
+
+class Pause(Watch):
+    """Stops a run, with a checkpoint, at its first evaluation at or after a step. It can go on from there as any other."""
+
+    def __init__(self, until: int | None) -> None:
+        self.until, self.reached = until, False
+
+    def evaluated(self, record: dict[str, Any]) -> None:
+        if self.until is not None and record["step"] >= self.until and not self.reached:
+            self.reached = True
+            signal.raise_signal(signal.SIGTERM)
+
+
+def _tidy() -> None:
+    """The runs beside this one on the GPU want its memory."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        gc.collect()
+        torch.cuda.empty_cache()

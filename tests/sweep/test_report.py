@@ -1,0 +1,106 @@
+"""The report says what the runs' directories say: which point is best, how flat the optimum is, and on one page."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from enrnn.cli import main
+from enrnn.recipes import recipe
+from enrnn.sweep import Sweep, findings
+from enrnn.training import RunError, RunFolder
+from tests.sweep._small import small_sweep
+
+
+def with_scores(runs: Path, scores: dict[tuple[str, str], list[float]]) -> Sweep:
+    """A sweep whose runs were never done: their directories say that they came to these scores, one a seed."""
+    rates, shares = (list(dict.fromkeys(key[place] for key in scores)) for place in (0, 1))
+    grid = [f"optimizer.lr={','.join(rates)}", f"model.short_size={','.join(shares)}"]
+    sweep = small_sweep(runs, grid, seeds=len(next(iter(scores.values()))))
+    for point in sweep.points:
+        values = scores.get((point.values["optimizer.lr"], point.values["model.short_size"]), [])
+        for trial, score in zip(point.trials, values, strict=False):
+            folder = RunFolder.create(trial.config, runs)
+            folder.add_record({"step": 20, "mse": score})
+            folder.finish({"id": trial.config.id})
+    return sweep
+
+
+SCORES = {
+    **{("1e-2", "0.25"): [0.30, 0.34], ("1e-2", "0.5"): [0.102, 0.102], ("1e-2", "0.75"): [0.5, 0.5]},
+    **{("1e-3", "0.25"): [0.20, 0.20], ("1e-3", "0.5"): [0.09, 0.11], ("1e-3", "0.75"): [0.4, 0.4]},
+}
+
+
+def test_what_a_sweep_has_found(tmp_path: Path) -> None:
+    found = findings(with_scores(tmp_path, SCORES))
+    assert found.best.values == {"optimizer.lr": "1e-3", "model.short_size": "0.5"}
+    assert found.best.score == pytest.approx(0.1)
+    assert found.within(0.05) == 2
+    variances = [0.02**2 * 2, 0, 0, 0, 0.01**2 * 2, 0]
+    assert found.spread == pytest.approx((sum(variances) / 6) ** 0.5)
+    assert found.within_spread == 2
+    profile = next(one for one in found.profiles if one.key == "model.short_size")
+    assert [profile.at(value) for value in ("0.25", "0.5", "0.75")] == pytest.approx([0.2, 0.1, 0.4])
+
+
+def test_the_command_of_the_best_point_is_the_best_points_run(tmp_path: Path) -> None:
+    found = findings(with_scores(tmp_path, SCORES))
+    words = shlex.split(found.command)
+    changes = dict(word.split("=", 1) for place, word in enumerate(words) if words[place - 1] == "--set")
+    config = recipe(words[2]).override({"run.device": words[-1], **changes})
+    assert config.id == found.best.point.trials[0].config.id
+
+
+class Page(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: dict[str, int] = {}
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.counts[tag] = self.counts.get(tag, 0) + 1
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_the_page_needs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = with_scores(tmp_path, SCORES)
+    assert main(["report", sweep.path.name[:12], "--runs", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "2 of 6 points are within 5% of the best, 2 within one standard deviation over seeds" in out
+    assert re.search(r"model\.short_size +0\.5 +0\.1 +\+100\.0% +\+300\.0% +\+300\.0% at 0\.75", out)
+    page = Page()
+    text = (sweep.path / "report.html").read_text(encoding="utf-8")
+    page.feed(text)
+    assert page.counts["svg"] == 3  # two settings, and one pair of them
+    assert page.counts["rect"] == 6
+    assert (page.links, page.counts.get("script", 0)) == ([], 0)
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_a_sweep_without_an_evaluation_has_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = small_sweep(tmp_path)
+    with pytest.raises(RunError, match="no run has been evaluated yet"):
+        findings(sweep)
+    assert main(["report", str(sweep.path), "--runs", str(tmp_path)]) == 1
+    assert not (sweep.path / "report.html").exists()
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_random_search_is_drawn_along_a_scale(tmp_path: Path) -> None:
+    scores = {(f"{10 ** -(1 + k / 5):.3g}", "0.5"): [1 + (k - 7) ** 2] for k in range(20)}
+    found = findings(with_scores(tmp_path, scores))  # type: ignore[arg-type]
+    from enrnn.sweep._page import page
+
+    text = page(found)
+    assert "polyline" not in text
+    assert len(re.findall(r'<circle class="all"', text)) == 20
+    places = [float(x) for x in re.findall(r'<circle class="all" cx="([\d.]+)"', text)]
+    assert max(places) <= 330
+    assert min(places) >= 66
+    assert json.dumps(found.best.values["optimizer.lr"]) == json.dumps(f"{10 ** -(1 + 7 / 5):.3g}")

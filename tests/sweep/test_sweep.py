@@ -1,0 +1,116 @@
+"""A sweep is a set of runs: what is added, what is refused, and what a driver leaves to another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from enrnn.cli import main
+from enrnn.sweep import Standing, Sweep, points_of
+from enrnn.sweep._work import leave_error, work
+from enrnn.training import RunError
+from tests.sweep._small import ARGUMENTS, BASE, small_sweep
+
+
+def test_a_sweep_is_read_as_it_was_written(tmp_path: Path) -> None:
+    sweep = small_sweep(tmp_path, seeds=2)
+    again = Sweep.read(sweep.path)
+    assert [trial.config for trial in again.trials] == [trial.config for trial in sweep.trials]
+    assert len({trial.config.id for trial in again.trials}) == 48
+    assert (again.measure, again.halving, again.base) == (sweep.measure, None, sweep.base)
+    assert again.measure.metric == "mse"
+
+
+def test_other_values_add_runs_and_the_same_add_none(tmp_path: Path) -> None:
+    sweep = small_sweep(tmp_path, ["optimizer.lr=1e-2,1e-3"])
+    ids = {trial.config.id for trial in sweep.trials}
+    more = points_of(BASE, ["optimizer.lr=0.001,1e-4"], paper=False, random=None)
+    assert Sweep.read(sweep.path).extend(more, seeds=1) == 1  # 0.001 is 1e-3
+    assert sweep.extend(more, seeds=3) == 5
+    assert ids < {trial.config.id for trial in sweep.trials}
+
+
+def test_what_another_driver_has_added_stays(tmp_path: Path) -> None:
+    one, other = small_sweep(tmp_path, ["optimizer.lr=1e-2"]), Sweep.of("adding/enrnn", BASE, tmp_path)
+    other.extend(points_of(BASE, ["optimizer.lr=1e-3"], paper=False, random=None), 1)
+    other.write()
+    one.extend(points_of(BASE, ["optimizer.lr=1e-4"], paper=False, random=None), 1)
+    one.write()
+    assert {point.values["optimizer.lr"] for point in Sweep.read(one.path).points} == {"1e-2", "1e-3", "1e-4"}
+
+
+SMALL = ["sweep", "adding/enrnn", *ARGUMENTS]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*SMALL, "--grid", "optimizer.lr=1e-3,-1"], "point 2 of 2 (optimizer.lr=-1): optimizer: lr must be finite"),
+        ([*SMALL, "--grid", "optimizer.lr=fast"], "optimizer.lr should be a number, got: 'fast'"),
+        ([*SMALL, "--grid", "optimizer.lrr=1"], "unknown setting optimizer.lrr; did you mean optimizer.lr"),
+        (
+            [*SMALL, "--grid", "model.short_size=2,8", "--grid", "model.negative_ones=0,3"],
+            "point 4 of 4 (model.short_size=8 model.negative_ones=3): model: negative_ones must lie between 0 and the long",
+        ),
+        ([*SMALL, "--grid", "run.seed=1,2"], "run.seed is not an axis; use --seeds"),
+        ([*SMALL, "--grid", "optimizer.lr=1", "--grid", "optimizer.lr=2"], "--grid optimizer.lr is given twice"),
+        ([*SMALL, "--seeds", "0"], "--seeds takes the number of seeds, at least 1, got: 0"),
+        ([*SMALL, "--random", "0"], "--random takes the number of points, at least 1, got: 0"),
+        ([*SMALL, "--halving", "1"], "--halving takes a whole number of at least 2, got: 1"),
+        ([*SMALL, "--workers", "0"], "--workers must be at least 1, got: 0"),
+        ([*SMALL, "--gpus-per-run", "0.5"], "--gpus-per-run is for --runner ray"),
+        ([*SMALL, "--set", "optimizer.lr"], "--set takes KEY=VALUE, got: 'optimizer.lr'"),
+        (["sweep", "ading/enrnn"], "unknown recipe 'ading/enrnn' (did you mean adding/enrnn"),
+        (["report", "nothing"], "no sweep is called 'nothing' under"),
+    ],
+)
+def test_a_mistake_is_one_line_and_nothing_is_written(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main([*arguments, "--runs", str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_says_how_many_and_writes_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["sweep", "adding/enrnn", "--paper-grid", "--dry-run", "--device", "cpu", "--runs", str(tmp_path)]) == 0
+    assert "540 points, 540 runs: 540 waiting" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sweep_that_was_changed_by_hand_is_refused(tmp_path: Path) -> None:
+    sweep = small_sweep(tmp_path, ["optimizer.lr=1e-2"])
+    file = sweep.path / "sweep.json"
+    content = json.loads(file.read_text())
+    content["points"][0]["values"]["optimizer.lr"] = "1e-1"
+    file.write_text(json.dumps(content))
+    with pytest.raises(RunError, match="do not have the id"):
+        Sweep.read(sweep.path)
+    file.write_text(file.read_text()[:-9])
+    with pytest.raises(RunError, match=r"sweep\.json is damaged"):
+        Sweep.read(sweep.path)
+
+
+def test_a_name_belongs_to_one_base(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rest = ["--runs", str(tmp_path), "--name", "mine"]
+    assert main([*SMALL, *rest, "--dry-run"]) == 0
+    sweep = Sweep.of("adding/enrnn", BASE, tmp_path, "mine")
+    sweep.extend([{}], 1)
+    sweep.write()
+    assert main([*SMALL, *rest, "--set", "task.length=11"]) == 2
+    assert "is a sweep around other settings; choose another --name" in capsys.readouterr().err
+
+
+def test_a_failed_run_stays_visible_until_it_is_done_again(tmp_path: Path) -> None:
+    sweep = small_sweep(tmp_path, ["optimizer.lr=1e30,1e-2"], base=BASE.override({"optimizer.name": "adam"}))
+    for trial in sweep.trials:
+        work(trial.config.as_dict(), str(tmp_path), None)
+    good, bad = Standing(sweep).rows()
+    assert (good.status, bad.status, bad.score) == ("finished", "failed", None)
+    assert bad.errors[0].startswith("NotFiniteError: ")
+    leave_error(sweep.trials[1].config, tmp_path, "WorkerDied", "two\nlines")
+    assert Standing(sweep).rows()[0].status == "finished"  # a result outlives an error
