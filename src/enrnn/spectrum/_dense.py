@@ -7,8 +7,11 @@ from torch import Tensor
 
 
 def accuracy_for(dtype: torch.dtype) -> float:
-    """The relative error of ρ that a fast solver may leave, by its own estimate. A matrix given in float32 is itself no more exact
-    than 6e-8; 1e-10 leaves Prop. 3.2's C exact to 1e-4 where the runner-up is a millionth away."""
+    """The relative error of ρ that a fast solver may leave, by its own estimate.
+
+    A matrix given in float32 is itself no more exact than 6e-8; 1e-10 leaves Prop. 3.2's C exact to 1e-4 where the runner-up is
+    a millionth away.
+    """
     return 1e-12 if dtype == torch.float64 else 1e-10
 
 

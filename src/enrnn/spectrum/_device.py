@@ -2,8 +2,8 @@
 
 On a GPU products are cheap and every look at a value is dear, so that the block of vectors of `_squaring.py` does not pay: T is
 squared 27 times. What is left of `T^K`, K = 2²⁷, is the spectral projector of the dominant eigenvalue (or of a complex pair),
-from which λ, u and v are read. `squaring_all_the_way` says it in torch's operations, for every size and every device. Up to a size of 96 one
-kernel does it all; beyond, most of the squarings are of a small matrix (`_compressed.py`).
+from which λ, u and v are read. `squaring_all_the_way` says it in torch's operations, for every size and every device. Up to a
+size of 96 one kernel does it all; beyond, most of the squarings are of a small matrix (`_compressed.py`).
 """
 
 import warnings
