@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from ._paper import add_command as add_paper_command
 from ._sweep import add_commands as add_sweep_commands
 
 USAGE_ERROR = 2
@@ -63,6 +64,7 @@ def _parser() -> Parser:
     resume.set_defaults(command=_run_resume)
 
     add_sweep_commands(commands)
+    add_paper_command(commands)
 
     recipes = commands.add_parser(
         "recipes",

@@ -1,0 +1,107 @@
+"""The whole of it: run what is missing, collect, write."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..sweep._outcome import outcome
+from ..training import RunFolder
+from ._collect import collect
+from ._cost import cost_file, measure_cost
+from ._plan import Plan, plan
+from ._pool import perform
+from ._work import Job, failure
+
+
+def reproduce(
+    what: Sequence[str] = (),
+    *,
+    quick: bool = False,
+    seeds: int = 1,
+    device: str = "auto",
+    jobs: int | None = None,
+    runs: str | Path = "runs",
+    out: str | Path = "report",
+    data: str | None = None,
+    rows: str | None = None,
+    retry: bool = False,
+    say: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Do the runs that the items need and that are not there, and write results.json, and the page, into `out`.
+
+    A finished run is never repeated, a begun one goes on, one that has failed is left alone unless `retry`. Returns the results.
+    """
+    runs, out = Path(runs), Path(out)
+    chosen = device_of(device)
+    planned = plan(what, quick, seeds, chosen, data, rows)
+    for reason in dict.fromkeys(planned.left_out.values()):
+        names = [name for name, why in planned.left_out.items() if why == reason]
+        say(f"left out: {', '.join(names)}: {reason}")
+    _run(planned, runs, at_once(jobs, chosen), retry, say)
+    for _ in planned.measures:
+        if not cost_file(runs, chosen).exists():
+            say("timing the Schur form")
+            measure_cost(runs, chosen)
+    results = collect(runs, quick, what)
+    say(f"results: {write(results, out)}")
+    return results
+
+
+def write(results: dict[str, Any], out: Path) -> Path:
+    """results.json and, where there is something that can, the page. Returns what to open."""
+    out.mkdir(parents=True, exist_ok=True)
+    file = out / "results.json"
+    file.write_text(json.dumps(results, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+    try:
+        from .. import report
+    except ImportError:
+        return file
+    return Path(report.write(results, out))
+
+
+def device_of(name: str) -> str:
+    return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+
+
+def at_once(jobs: int | None, device: str) -> int:
+    """As many as asked for; else one on a GPU, and one a core on a CPU."""
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"--jobs takes the number of runs at a time, at least 1, got: {jobs}")
+    return jobs or (
+        1 if device != "cpu" else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
+
+
+def _run(planned: Plan, runs: Path, at_once: int, retry: bool, say: Callable[[str], None]) -> None:
+    waiting = planned.waiting(runs)
+    todo = [job for job in waiting if retry or outcome(RunFolder(runs / job.folder_name)).status != "failed"]
+    old = len(waiting) - len(todo)
+    failed = f"; {old} failed before and are left alone (--retry)" if old else ""
+    say(f"{len(planned.jobs)} runs, {len(todo)} to do, {at_once} at a time{failed}")
+    begun, count = time.monotonic(), 0
+
+    def ended(job: Job) -> None:
+        nonlocal count
+        count += 1
+        say(f"[{count}/{len(todo)}, {time.monotonic() - begun:.0f} s] {_told(job, runs)}")
+
+    if todo:
+        perform(todo, runs, at_once, ended)
+
+
+def _told(job: Job, runs: Path) -> str:
+    folder = RunFolder(runs / job.folder_name)
+    standing = outcome(folder)
+    what = f"{job.name}, seed {job.config.run.seed}: {standing.status}"
+    error = standing.error or failure(folder)
+    result = folder.result
+    if result is not None:
+        metric = result["metric"]
+        scores = result.get("chosen", result["last"])
+        what += f", test {metric} {scores['test'][metric]:.4g}, {result['seconds']:.0f} s"
+    return f"{what}, {error}" if error else what

@@ -1,0 +1,244 @@
+"""The tables: what was published, what our runs came to, and how far apart they are."""
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ..recipes import RECIPES, sources
+from ._found import Found, Run
+from ._items import ITEMS
+from ._published import EXPERIMENTS, TABLE1, TABLE2, TABLE3
+from ._quick import TITLE
+from ._runs import base, changes, known, titled
+
+Cell = dict[str, Any]
+ONE_TENTH, BASELINE = 0.1, 1 / 6
+MISMATCH = 0.05
+"""Relative difference from which parameter counts do not agree."""
+SHARED = "Seconds are those of a run, others beside it on the same device included."
+
+
+def tables(found: Found, items: Sequence[str], quick: bool) -> list[dict[str, Any]]:
+    """Those of the items, in their order."""
+    makers: dict[str, Callable[[Found, bool], list[dict[str, Any]]]] = {
+        "table1": lambda found, quick: [_settings(found, quick), _adding(found, quick), _copying(found, quick)],
+        "table2": lambda found, quick: [_speech(found, quick, ""), _speech(found, quick, "_copy")],
+        "table3": lambda found, quick: [_characters(found, quick)],
+        "table-cost": lambda found, quick: [_cost(found)],
+    }
+    return [table for item in items if item in makers for table in makers[item](found, quick)]
+
+
+def published_count(text: str) -> float | None:
+    """From "≈15k" to 15000."""
+    return float(text.strip("≈k")) * 1000 if text else None
+
+
+def parameters(found: Found, name: str, quick: bool) -> dict[str, Any]:
+    """Ours, those that the paper states, and why they are not the same where they are not."""
+    recipe = RECIPES[base(name)]
+    counted = [run.result["parameters"] for run in found.of(name) if run.result is not None]
+    ours = counted[0] if counted else None if quick else recipe.parameters
+    published = published_count(recipe.published)
+    note = ""
+    if quick and ours != recipe.parameters:
+        note = f"The {TITLE} has other sizes; at the paper's there are {recipe.parameters:,}."
+    elif ours is not None and published is not None and abs(ours / published - 1) > MISMATCH:
+        note = recipe.note or "The stated sizes do not come to the stated number."
+    return {"ours": ours, "published": recipe.published, "note": note}
+
+
+def _settings(found: Found, quick: bool) -> dict[str, Any]:
+    columns = [("task", "task", "text"), ("n", "n", "int"), ("optimizer", "optimiser", "text"), ("test", "test", "number")]
+    rows = []
+    for row in TABLE1:
+        cells = {
+            "task": _cell(row.task),
+            "n": _cell(row.n),
+            "optimizer": _cell(row.optimizer),
+            "test": _cell(None, found.values(row.recipe, Run.final)),
+        }
+        rows.append(_row(found, row.model, row.recipe, cells, quick) | {"group": row.task})
+    caption = "Settings as published; R is RMSProp, A is Adam. Test: MSE, cross-entropy in nats, MSE in dB², bits per character. "
+    return _table("table1", "Table 1: settings and parameters", caption + SHARED, columns, rows, quick)
+
+
+def _adding(found: Found, quick: bool) -> dict[str, Any]:
+    columns = [
+        ("final", "test MSE, last", "number"),
+        ("best", "test MSE, least", "number"),
+        ("half", "step below half of 1/6", "int"),
+        ("tenth", "step below a tenth of 1/6", "int"),
+    ]
+    rows = []
+    for name in ITEMS["figure-adding"].runs:
+        cells = {
+            "final": _cell(None, found.values(name, Run.final), "low"),
+            "best": _cell(None, found.values(name, lambda run: min(value for _, value in run.curve())), "low"),
+            "half": _cell(None, found.values(name, lambda run: run.first_below(BASELINE / 2)), "low"),
+            "tenth": _cell(None, found.values(name, lambda run: run.first_below(BASELINE * ONE_TENTH)), "low"),
+        }
+        rows.append(_row(found, titled(name, quick), name, cells, quick))
+    caption = f"{EXPERIMENTS['adding']}. The paper gives no numbers, only the curves of Figure 1. {SHARED}"
+    return _table("table1-adding", "The adding problem", caption, columns, rows, quick)
+
+
+def _copying(found: Found, quick: bool) -> dict[str, Any]:
+    columns = [
+        ("final", "test cross-entropy, last", "number"),
+        ("best", "least", "number"),
+        ("accuracy", "digits right", "number"),
+    ]
+    rows = []
+    for name in ITEMS["figure-copying"].runs:
+        cells = {
+            "final": _cell(None, found.values(name, Run.final), "low"),
+            "best": _cell(None, found.values(name, lambda run: min(value for _, value in run.curve())), "low"),
+            "accuracy": _cell(None, found.values(name, lambda run: run.records[-1]["accuracy"]), "high"),
+        }
+        rows.append(_row(found, titled(name, quick), name, cells, quick))
+    caption = f"{EXPERIMENTS['copying']}. The paper gives no numbers, only the curves of Figure 2. {SHARED}"
+    return _table("table1-copying", "The copying problem", caption, columns, rows, quick)
+
+
+def _speech(found: Found, quick: bool, ending: str) -> dict[str, Any]:
+    columns = [("n", "n", "text"), ("valid", "valid. MSE", "number"), ("test", "test MSE", "number")]
+    columns += [("entries", "test MSE, padding not counted", "number")]
+    columns += [("segsnr", "SegSNR (dB)", "number"), ("stoi", "STOI", "number"), ("pesq", "PESQ", "number")]
+    rows = []
+    for row in TABLE2:
+        name = row.recipe + ending
+        cells = {"n": _cell(row.n)}
+        for split, published in (("valid", row.valid_mse), ("test", row.test_mse)):
+            cells[split] = _cell(published, found.values(name, lambda run, split=split: run.final(split)), "low")  # type: ignore[misc]
+        cells["entries"] = _cell(None, found.values(name, _over_valid_entries), "low")
+        for score, published in (("segsnr", row.segsnr), ("stoi", row.stoi), ("pesq", row.pesq)):
+            cells[score] = _cell(published, found.values(name, lambda run, score=score: _score(run, score)), "high")  # type: ignore[misc]
+        made = _row(found, row.model, name, cells, quick)
+        reasons = {reason for run in found.of(name) for reason in run.measures.get("scores", {}).get("reasons", {}).values()}
+        made["note"] = " ".join([made["note"], *(f"A score {reason}." for reason in sorted(reasons))]).strip()
+        rows.append(made)
+    which = (
+        "frame t to frame t + 1, as the text says"
+        if not ending
+        else "frame t + 1 to frame t, to which the published numbers point"
+    )
+    title = "Table 2: speech, " + ("prediction" if not ending else "delayed copy")
+    data = _data_of(found, [row.recipe + ending for row in TABLE2])
+    caption = f"{EXPERIMENTS['speech']}; {which}. Ours: {data}. {SHARED}"
+    return _table("table2" + ending.replace("_", "-"), title, caption, columns, rows, quick)
+
+
+def _characters(found: Found, quick: bool) -> dict[str, Any]:
+    columns = [("n", "n", "text"), ("valid", "valid. bpc", "number"), ("test", "test bpc", "number")]
+    rows = []
+    for row in TABLE3:
+        cells = {"n": _cell(row.n)}
+        for split, published in (("valid", row.valid_bpc), ("test", row.test_bpc)):
+            cells[split] = _cell(published, found.values(row.recipe, lambda run, split=split: run.final(split)), "low")  # type: ignore[misc]
+        made = _row(found, row.model, row.recipe, cells, quick)
+        if row.quoted:
+            made["note"] = f"Published: quoted from {row.quoted}. {made['note']}".strip()
+        rows.append(made)
+    data = _data_of(found, [row.recipe for row in TABLE3])
+    caption = f"{EXPERIMENTS['characters']}; the epoch is chosen on validation data. Ours: {data}. {SHARED}"
+    return _table("table3", "Table 3: character prediction", caption, columns, rows, quick)
+
+
+def _cost(found: Found) -> dict[str, Any]:
+    columns = [("s", "n − q", "int"), ("BL", "B·L", "int"), ("schur", "Schur form (ms)", "number")]
+    columns += [("rest", "recurrence, forwards and back (ms)", "number"), ("ratio", "ratio", "number")]
+    rows = []
+    for name, shape in (found.cost or {}).get("shapes", {}).items():
+        cells = {"s": _cell(shape["s"]), "BL": _cell(shape["BL"])}
+        cells |= {key: _cell(None, [shape[key] * 1000]) for key in ("schur", "rest")}
+        cells["ratio"] = _cell(None, [shape["ratio"]])
+        rows.append({"label": name, "recipe": None, "cells": cells, "parameters": None, "seconds": None} | _nothing())
+    how = (
+        f"{found.cost['method']} of a random matrix, float64, on one CPU thread; recurrence on {found.cost['device']}."
+        if found.cost
+        else ""
+    )
+    return _table("table-cost", "What the Schur form costs", f"{ITEMS['table-cost'].where}. {how}", columns, rows, quick=False)
+
+
+def _nothing() -> dict[str, Any]:
+    return {"runs": [], "note": "", "settings": {}, "failed": []}
+
+
+def _table(
+    name: str, title: str, caption: str, columns: Iterable[tuple[str, str, str]], rows: list[dict[str, Any]], quick: bool
+) -> dict[str, Any]:
+    heads = [{"key": key, "label": label, "kind": kind} for key, label, kind in columns]
+    title = f"{title} ({TITLE})" if quick else title
+    caption = (
+        f"Ours is a {TITLE}: other lengths, sizes and steps, not to be compared with the published numbers. {caption}"
+        if quick
+        else caption
+    )
+    return {"name": name, "title": title, "caption": caption, "columns": heads, "rows": rows}
+
+
+def _row(found: Found, label: str, name: str, cells: dict[str, Cell], quick: bool) -> dict[str, Any]:
+    runs = found.of(name)
+    if quick:
+        for cell in cells.values():
+            cell["difference"] = None
+    seconds = [run.result["seconds"] for run in runs if run.result is not None]
+    return {
+        "label": label,
+        "recipe": base(name),
+        "cells": cells,
+        "parameters": parameters(found, name, quick),
+        "seconds": round(statistics.fmean(seconds), 1) if seconds else None,
+        "runs": [run.values["id"] for run in runs],
+        "note": " ".join(part for part in (_sizes(name) if quick else "", RECIPES[base(name)].note) if part),
+        "settings": settings(name, quick),
+        "failed": [{"id": run.values["id"], "error": run.error} for run in found.failed(name)],
+    }
+
+
+def settings(name: str, quick: bool) -> dict[str, list[Any]]:
+    """Every setting that the run names, and where it comes from."""
+    recipe, of = RECIPES[base(name)], sources(base(name))
+    own = changes(name, quick)
+    found = {path: [value, of[path]] for path, value in recipe.values.items() if path not in own}
+    return dict(sorted((found | {path: [value, "chosen"] for path, value in own.items()}).items()))
+
+
+def _sizes(name: str) -> str:
+    if name not in known(quick=True):
+        return f"Not in the {TITLE}."
+    own = changes(name, quick=True)
+    shown = [f"{label} {own[path]}" for path, label in (("task.length", "T ="), ("run.steps", "steps:")) if path in own]
+    return f"{TITLE.capitalize()}: {', '.join([titled(name, quick=True), *shown])}."
+
+
+def _cell(published: object, values: Sequence[float] = (), better: str | None = None) -> Cell:
+    ours = None
+    difference = None
+    if values:
+        mean = statistics.fmean(values)
+        spread = statistics.stdev(values) if len(values) > 1 else 0.0
+        ours = {"mean": mean, "spread": spread, "count": len(values), "values": list(values)}
+        if isinstance(published, float):
+            difference = mean - published
+    return {"published": published, "ours": ours, "difference": difference, "better": better}
+
+
+def _over_valid_entries(run: Run) -> float | None:
+    """The test error over the entries that count. (Wisdom's mean, and so ours, is over the padding as well.)"""
+    if run.result is None:
+        return None
+    value: float | None = run.result.get("chosen", run.result["last"])["test"].get("mse_valid")
+    return value
+
+
+def _score(run: Run, score: str) -> float | None:
+    value: float | None = run.measures.get("scores", {}).get("means", {}).get(score)
+    return value
+
+
+def _data_of(found: Found, names: Iterable[str]) -> str:
+    data = {run.data or "data that nobody has named" for name in names for run in found.of(name)}
+    return ", ".join(sorted(data)) if data else "no run yet"

@@ -1,0 +1,188 @@
+"""Every claim can come out either way, and without runs it is not judged."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from enrnn.paper import CLAIMS, ITEMS, TABLE3, Found, Run
+from enrnn.paper._claims import judged
+from enrnn.paper._items import sized
+from enrnn.paper._published import LONG_96, TOTAL_160
+from tests.paper._made_up import found, look, made_up
+
+HEAT = [[1.0, 0.0], [0.9, 1.0]]
+
+
+def verdict(text: str, runs: Found, quick: bool = False) -> tuple[str, str]:
+    (claim,) = [claim for claim in judged(runs, quick) if text in claim["text"]]
+    return claim["verdict"], claim["why"]
+
+
+def all_of(item: str, value: float) -> list[Run]:
+    return [made_up(name, 0.17, value) for name in ITEMS[item].runs]
+
+
+def replaced(runs: list[Run], *others: Run) -> Found:
+    names = {run.name for run in others}
+    return found(*[run for run in runs if run.name not in names], *others)
+
+
+def heat(short: float, long: float) -> dict[str, Any]:
+    return {"epoch": 6, "place": 1, "short": HEAT, "long": HEAT, "lifetimes": {"short": short, "long": long}}
+
+
+def cost(ratio: float) -> dict[str, Any]:
+    shape = {"q": 1, "s": 2, "BL": 3, "schur": ratio, "rest": 1.0, "ratio": ratio}
+    return {"device": "cpu", "method": "complex Schur form", "shapes": {"adding": shape}}
+
+
+def sizes(shorts: tuple[int, ...], of: Any, value: Any) -> list[Run]:
+    return [made_up(sized(of(short), short), 0.17, value(short)) for short in shorts]
+
+
+ADDING, COPYING = all_of("figure-adding", 0.1), all_of("figure-copying", 0.01)
+PTB_ROWS = [made_up(row.recipe, 1.6) for row in TABLE3]
+LONG = sizes(LONG_96, lambda s: 96, lambda s: 0.001 if s > 38 else 0.1)
+TOTAL = sizes(TOTAL_160, lambda s: 160 - s, lambda s: abs(s - 64) / 1000)
+
+BOTH_WAYS: dict[str, tuple[Found, Found]] = {
+    "before all other models": (
+        replaced(ADDING, made_up("adding/enrnn", 0.001)),
+        replaced(ADDING, made_up("adding/lstm", 0.001)),
+    ),
+    "slightly lower error": (
+        replaced(ADDING, made_up("adding/spectral_rnn", 1e-4)),
+        replaced(ADDING, made_up("adding/enrnn", 1e-4)),
+    ),
+    "Without a short-term state": (
+        found(made_up(sized(96, 0), *[0.17] * 5, 0.1), made_up(sized(160, 0), *[0.17] * 6)),
+        found(made_up(sized(96, 0), 0.17, 0.1), made_up(sized(160, 0), *[0.17] * 6)),
+    ),
+    "Without a long-term state": (found(made_up(sized(0, 160), 0.1, 0.05)), found(made_up(sized(0, 160), 0.1, 0.001, 0.1))),
+    "above 38 is near-optimal": (found(*LONG), replaced(LONG, made_up(sized(96, 80), 0.1))),
+    "96/64 or 64/96 is best": (found(*TOTAL), replaced(TOTAL, made_up(sized(160, 0), -1.0))),
+    "on the copying problem": (
+        replaced(COPYING, made_up("copying/enrnn", 0.001)),
+        replaced(COPYING, made_up("copying/scornn", 0.001)),
+    ),
+    "below the baseline of the copying": (
+        found(made_up("copying/lstm192", 0.0103)),
+        found(made_up("copying/lstm192", 0.009, 0.02)),
+    ),
+    "coupling matrix helps": (
+        found(made_up("adding/enrnn", 0.001), made_up("adding/enrnn_uncoupled", 0.1)),
+        found(made_up("adding/enrnn", 0.1), made_up("adding/enrnn_uncoupled", 0.001)),
+    ),
+    "reaches 1.429": (
+        found(*[made_up("characters/enrnn", 1.43, seed=seed) for seed in range(3)]),
+        found(*[made_up("characters/enrnn", 1.45, seed=seed) for seed in range(3)]),
+    ),
+    "equal parameters on the Penn": (
+        found(made_up("characters/enrnn", 1.43), made_up("characters/lstm", 1.46)),
+        found(made_up("characters/enrnn", 1.47), made_up("characters/lstm", 1.46)),
+    ),
+    "all other models of its size": (
+        replaced(PTB_ROWS, made_up("characters/enrnn", 1.5)),
+        replaced(PTB_ROWS, made_up("characters/nnrnn", 1.5)),
+    ),
+    "of equal hidden size": (
+        found(made_up("characters/enrnn", 1.43), made_up("characters/lstm1030", 1.41)),
+        found(made_up("characters/enrnn", 1.43), made_up("characters/lstm1030", 1.44)),
+    ),
+    "equal parameters on speech": (
+        found(made_up("speech/enrnn", 5.0, data="TIMIT"), made_up("speech/lstm", 8.0, data="TIMIT")),
+        found(made_up("speech/enrnn", 9.0, data="TIMIT"), made_up("speech/lstm", 8.0, data="TIMIT")),
+    ),
+    "an error of 0.13": (found(made_up("speech/enrnn", 0.14, data="TIMIT")), found(made_up("speech/enrnn", 9.0, data="TIMIT"))),
+    "short-term state fade": (
+        found(made_up("adding/enrnn_sixth_epoch", 0.1, gradients=heat(0.5, 1.5))),
+        found(made_up("adding/enrnn_sixth_epoch", 0.1, gradients=heat(1.4, 1.5))),
+    ),
+    "then renormalise": (
+        found(made_up("adding/enrnn", 0.001), made_up("adding/enrnn_renormalized", 0.002)),
+        found(made_up("adding/enrnn", 0.002), made_up("adding/enrnn_renormalized", 0.001)),
+    ),
+    "spectral norm makes": (
+        found(made_up("adding/enrnn_spectral_norm", 0.1, short={"0": look(0.99, 1.0), "2000": look(0.6, 1.0)})),
+        found(made_up("adding/enrnn_spectral_norm", 0.1, short={"0": look(0.6, 1.0), "2000": look(0.99, 1.0)})),
+    ),
+    "shows transient growth": (
+        found(made_up("adding/enrnn", 0.1, short={"2000": look(1.0, 1.0, 2.0, 0.5)})),
+        found(made_up("adding/enrnn", 0.1, short={"2000": look(1.0, 1.0, 1.0, 0.5)})),
+    ),
+    "spectral radius of less than one": (
+        found(made_up("adding/enrnn", 0.1, short={"2000": look(0.9, 1.0)})),
+        found(made_up("adding/enrnn", 0.1, short={"2000": look(1.0, 1.0)})),
+    ),
+    "cost of a Schur form": (found(cost=cost(0.5)), found(cost=cost(3.0))),
+}
+NEEDS_NO_RUN = "Sizes are chosen"
+
+
+def test_every_claim_is_tried() -> None:
+    assert len(CLAIMS) == len(BOTH_WAYS) + 1
+
+
+@pytest.mark.parametrize("text", BOTH_WAYS)
+def test_a_claim_can_come_out_either_way(text: str) -> None:
+    for runs, expected in zip(BOTH_WAYS[text], ("reproduced", "not reproduced"), strict=True):
+        got, why = verdict(text, runs)
+        assert got == expected, why
+    got, why = verdict(text, found())
+    assert got == "cannot be judged"
+    assert why.endswith(".")
+
+
+def test_the_small_version_judges_only_what_it_can() -> None:
+    for claim in CLAIMS:
+        text = next((text for text in BOTH_WAYS if text in claim.text), None)
+        if text is not None:
+            got, why = verdict(text, BOTH_WAYS[text][0], quick=True)
+            assert got == ("reproduced" if claim.small else "cannot be judged")
+            assert claim.small or why.startswith("A small version cannot say")
+
+
+def test_parameter_counts_disagree_where_they_do() -> None:
+    got, why = verdict(NEEDS_NO_RUN, found())
+    assert got == "not reproduced"
+    assert "16 of 18" in why
+    assert "ENRNN 1030 (characters) has 893,575, published ≈1016k" in why
+    assert "Spectral RNN 60 (adding) has 1,981, published ≈15k" in why
+
+
+def test_a_difference_within_the_spread_decides_nothing() -> None:
+    wide = [made_up("characters/enrnn", value, seed=seed) for seed, value in enumerate((1.40, 1.50))]
+    got, why = verdict(
+        "equal parameters on the Penn", found(*wide, *(made_up("characters/lstm", 1.46, seed=seed) for seed in (0, 1)))
+    )
+    assert got == "cannot be judged"
+    assert "two standard errors" in why
+
+
+def test_two_seeds_are_too_few_for_the_number() -> None:
+    got, why = verdict("reaches 1.429", found(*[made_up("characters/enrnn", 1.43, seed=seed) for seed in range(2)]))
+    assert (got, why.endswith("3 seeds are wanted, 2 finished.")) == ("cannot be judged", True)
+
+
+def test_another_text_is_not_the_penn_treebank() -> None:
+    runs = found(made_up("characters/enrnn", 1.3, data="other"), made_up("characters/lstm", 1.4, data="other"))
+    got, why = verdict("equal parameters on the Penn", runs)
+    assert got == "cannot be judged"
+    assert "not on Penn Treebank" in why
+
+
+def test_a_stand_in_for_speech_is_reported_as_what_it_is() -> None:
+    runs = found(made_up("speech/enrnn", 5.0, data="a stand-in"), made_up("speech/lstm", 8.0, data="a stand-in"))
+    got, why = verdict("equal parameters on speech", runs)
+    assert got == "cannot be judged"
+    assert "a stand-in" in why
+    assert "5" in why
+
+
+def test_a_failed_run_is_named() -> None:
+    lost = made_up("adding/enrnn_uncoupled", 0.1)._replace(state="failed", result=None, error="NotFiniteError: the loss is nan")
+    got, why = verdict("coupling matrix helps", found(made_up("adding/enrnn", 0.1), lost))
+    assert got == "cannot be judged"
+    assert "the loss is nan" in why

@@ -1,0 +1,111 @@
+"""Runs that are begun, stopped, measured, failed, killed: each is done once, and none stands in the way of another."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing as mp
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from enrnn.cli import main
+from enrnn.paper import collect, perform
+from enrnn.paper._measure import measures, stops
+from enrnn.paper._work import Job, do
+from enrnn.recipes import recipe
+from enrnn.training import RunFolder, train
+from tests.training._runs import differences, outcome
+
+SMALL = {
+    **{"task.length": 10, "task.train_size": 100, "task.test_size": 20, "task.batch_size": 10, "run.device": "cpu"},
+    **{"model.hidden_size": 8, "model.short_size": 4, "model.negative_ones": 1, "model.backend": "torch", "optimizer.lr": 0.05},
+    **{"run.steps": 40, "run.evaluate_every": 2, "run.checkpoint_every": 40},
+}
+ENRNN = recipe("adding/enrnn").override(SMALL)
+GRADIENTS = ENRNN.override({"run.steps": 50})
+
+
+def test_a_run_is_stopped_for_looks_and_is_the_run_that_was_not(tmp_path: Path) -> None:
+    do("adding/enrnn", ENRNN.as_dict(), str(tmp_path / "looked"), None)
+    train(ENRNN, tmp_path / "alone")
+    name = ENRNN.folder_name
+    others = [
+        d for d in differences(outcome(tmp_path / "looked" / name), outcome(tmp_path / "alone" / name)) if "measures" not in d
+    ]
+    assert others == []
+    found = measures(RunFolder(tmp_path / "looked" / name))
+    assert list(map(int, found["short"])) == [*stops(list(range(2, 41, 2))), 0, 40] == [2, 4, 10, 20, 0, 40]
+    last = found["short"]["40"]
+    assert len(last["eigenvalues"]) == 4
+    assert last["radius"] == pytest.approx(max(abs(complex(*pair)) for pair in last["eigenvalues"]), rel=1e-4)
+    assert last["norms"][0] == 1
+    assert found["pseudospectrum"]["kreiss"] > 0
+    assert found["complete"] is True
+
+
+def test_heat_maps_are_those_of_the_batch_that_comes_next(tmp_path: Path) -> None:
+    do("adding/enrnn_sixth_epoch", GRADIENTS.as_dict(), str(tmp_path), None)
+    maps = measures(RunFolder(tmp_path / GRADIENTS.folder_name))["gradients"]
+    assert (maps["epoch"], maps["place"]) == (6, 1)
+    for part in ("long", "short"):
+        values = torch.tensor(maps[part])
+        assert values.shape == (10, 10)
+        assert bool((values.triu(1) == 0).all())
+        assert bool((values.diagonal() > 0).all())
+
+
+def test_many_at_once_and_one_that_fails_stops_no_other(tmp_path: Path) -> None:
+    bad = Job("speech/enrnn", recipe("speech/enrnn").override({"task.data": str(tmp_path / "nowhere"), "run.device": "cpu"}))
+    good = [Job("adding/enrnn_96_16", ENRNN.override({"run.seed": seed})) for seed in range(2)]
+    told: list[str] = []
+    perform([good[0], bad, *good[1:]], tmp_path, 2, lambda job: told.append(job.name))
+    assert sorted(told) == sorted(job.name for job in (bad, *good))
+    assert [job.done(tmp_path) for job in good] == [True] * 2
+    assert not bad.done(tmp_path)
+    error = json.loads((tmp_path / bad.folder_name / "error.json").read_text())
+    assert "nowhere" in error["message"]
+    runs = {run["recipe"]: run for run in collect(tmp_path)["runs"]}
+    assert runs["speech/enrnn"]["state"] == "failed"
+    assert "nowhere" in runs["speech/enrnn"]["error"]
+    before = (tmp_path / good[0].folder_name / "result.json").stat().st_mtime_ns
+    perform([good[0]], tmp_path, 1, lambda job: None)
+    assert (tmp_path / good[0].folder_name / "result.json").stat().st_mtime_ns == before
+
+
+def test_a_process_that_is_killed_is_a_run_that_has_failed(tmp_path: Path) -> None:
+    job = Job("adding/enrnn_96_16", ENRNN.override({"run.steps": 1_000_000}))
+    worker = threading.Thread(target=perform, args=([job], tmp_path, 1, lambda job: None))
+    worker.start()
+    while not (tmp_path / job.folder_name / "metrics.jsonl").exists():
+        time.sleep(0.05)
+    for process in mp.active_children():
+        os.kill(process.pid or 0, signal.SIGKILL)
+    worker.join(30)
+    assert not worker.is_alive()
+    assert "status -9" in json.loads((tmp_path / job.folder_name / "error.json").read_text())["message"]
+
+
+def test_the_command_names_what_it_does_not_know(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["paper", "figure-ading"]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "did you mean figure-adding" in err
+    assert main(["paper", "figure-gradients", "--quick", "--dry-run", "--runs", str(tmp_path)]) == 0
+    assert "1 runs, 1 to do, 0 left out" in capfd.readouterr().out
+    assert main(["paper", "--jobs", "0", "--runs", str(tmp_path), "figure-gradients", "--out", str(tmp_path / "out")]) == 2
+    assert "--jobs" in capfd.readouterr().err
+
+
+def test_without_runs_there_is_still_a_page(tmp_path: Path) -> None:
+    assert main(["paper", "--collect", "--runs", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == 0
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert results["runs"] == []
+    verdicts = {claim["verdict"] for claim in results["claims"]}
+    assert verdicts == {"cannot be judged", "not reproduced"}  # the parameter counts need no run
+    assert not (tmp_path / "none").exists()
