@@ -1,16 +1,14 @@
 """Several runs at a time, each in a process of its own, so that one that fails, or is killed, takes no other along."""
 
 import contextlib
-import multiprocessing as mp
-import os
 import signal
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+from ..sweep._processes import context_with, deaf, follow_the_driver
 from ..sweep._work import leave_error
 from ..training._signals import StoppedError, StopSignals
 from . import _work
@@ -51,40 +49,16 @@ def perform(jobs: Sequence[Job], runs: Path, at_once: int, ended: Callable[[Job]
 
 
 def _started(job: Job, runs: Path) -> BaseProcess:
-    method = "forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn"
-    context: Any = mp.get_context(method)
-    if method == "forkserver":  # torch is imported once, not for every run
-        context.set_forkserver_preload(["enrnn.paper._work", "torch._dynamo"])
+    context = context_with("enrnn.paper._work")
     process: BaseProcess = context.Process(target=_serve, args=(job.name, job.config.as_dict(), str(runs), job.data), daemon=True)
-    with _deaf():
+    with deaf():
         process.start()
     return process
 
 
 def _serve(name: str, values: dict[str, Any], runs: str, data: str | None) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_stop_with_the_driver, daemon=True).start()
+    follow_the_driver()
     _work.do(name, values, runs, data)
-
-
-def _stop_with_the_driver() -> None:
-    driver = mp.parent_process()
-    assert driver is not None
-    wait([driver.sentinel])
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
-@contextlib.contextmanager
-def _deaf() -> Iterator[None]:
-    """What is started here does not hear the terminal's Ctrl-C: this process does, and tells the others."""
-    if threading.current_thread() is not threading.main_thread():  # Python allows it nowhere else
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @contextlib.contextmanager

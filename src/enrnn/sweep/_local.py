@@ -5,10 +5,8 @@ from its last checkpoint. A worker whose driver has died saves its run and ends.
 """
 
 import contextlib
-import multiprocessing as mp
 import os
 import signal
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +14,9 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 from ..training._signals import StopSignals
+from ._processes import context_with, deaf, follow_the_driver
 from ._stopped import SweepStoppedError
 from ._work import Job, leave_error, work
 
@@ -118,47 +116,23 @@ def _ended(crew: list[_Worker]) -> Iterator[None]:
 
 
 def _started(number: int, gpus: int) -> _Worker:
-    method = "forkserver" if "forkserver" in mp.get_all_start_methods() else "spawn"
-    context: Any = mp.get_context(method)
-    if method == "forkserver":  # torch is imported once, not in every worker
-        context.set_forkserver_preload(["enrnn.sweep._work", "torch._dynamo"])
+    context = context_with("enrnn.sweep._work")
     here, there = context.Pipe()
     process = context.Process(target=_serve, args=(there, number % gpus if gpus else None), daemon=True)
-    with _deaf():
+    with deaf():
         process.start()
     there.close()
     return _Worker(process, here)
 
 
-@contextlib.contextmanager
-def _deaf() -> Iterator[None]:
-    """What is started here does not hear the terminal's Ctrl-C: the driver does, and tells its workers."""
-    if threading.current_thread() is not threading.main_thread():  # Python allows it nowhere else
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _serve(pipe: Connection, gpu: int | None) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    follow_the_driver()
     if gpu is not None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
-    threading.Thread(target=_stop_with_the_driver, daemon=True).start()
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             pipe.send(work(*pipe.recv()))
-
-
-def _stop_with_the_driver() -> None:
-    driver = mp.parent_process()
-    assert driver is not None
-    wait([driver.sentinel])
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _cause(code: int | None) -> str:
