@@ -1,6 +1,5 @@
 """Networks whose step is not `σ(U x + W h, b)`: gated and multi-scale ones. They run on the reference path, under autograd."""
 
-from collections.abc import Iterator
 from typing import ClassVar, Unpack
 
 import torch
@@ -54,13 +53,8 @@ class OwnStepRNN(RecurrentLayer):
     def backend_used(self) -> str:
         return "reference"
 
-    @property
-    def output_size(self) -> int:
-        """Numbers in a state, which is also the output of a step: n, or 2n where a unit is complex."""
-        return self.hidden_size
-
     def _step(self, x: Tensor, h: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
-        """The next state [B, output_size] from the projected input `x` [B, parts · n] and the state `h`."""
+        """The next state [B, n] from the projected input `x` [B, parts · n] and the state `h`."""
         raise NotImplementedError
 
     def _weights(self, suffix: str) -> tuple[Tensor, ...]:
@@ -86,10 +80,3 @@ class OwnStepRNN(RecurrentLayer):
     def _project(self, suffix: str, x: Tensor, held: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """`U x + b` for all steps at once."""
         return F.linear(x, getattr(self, f"weight_ih{suffix}"), getattr(self, self._bias_name(suffix))).to(held), None
-
-    def _suffixes(self) -> Iterator[tuple[str, int]]:
-        for index, (suffix, inputs) in enumerate(super()._suffixes()):
-            yield suffix, inputs if index < self.num_directions else self.output_size * self.num_directions
-
-    def _state_shape(self, x: Tensor) -> tuple[int, int, int]:
-        return self.num_layers * self.num_directions, x.size(1), self.output_size

@@ -45,12 +45,11 @@ class Network(nn.Module):
         elif self.symbols:
             self.register_buffer("table", torch.eye(size), persistent=False)
         self.layer = layer_of(settings, size)
-        features = getattr(self.layer, "output_size", settings.hidden_size)
-        self.head = nn.Linear(features, data.output_size)
+        self.head = nn.Linear(settings.hidden_size, data.output_size)
         nn.init.xavier_uniform_(self.head.weight)
         bound = math.sqrt(3 / data.output_size) if settings.head_bias == "glorot" else 0.0
         nn.init.uniform_(self.head.bias, -bound, bound)
-        zero = _zero_state(self.layer, size, features)
+        zero = _zero_state(self.layer, size, settings.hidden_size)
         self._structure = _structure(zero)
         self._shapes = [part.shape for part in self._flat(zero)]
 
