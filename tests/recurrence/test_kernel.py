@@ -11,6 +11,7 @@ from enrnn.matrices import _cayley_transform, _inverse
 from enrnn.nonlinearities import NONLINEARITIES
 from enrnn.recurrence import _cuda
 from enrnn.recurrence._shapes import BATCHES, Limits, Shape, as_one, one_block, shape_for
+from enrnn.training import _keep
 from tests._record import Recorder
 
 H200 = Limits(65536, 232448, (132, 66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7))
@@ -84,6 +85,14 @@ def test_the_cayley_transform_compiles(arch: str) -> None:
         for double in (0, 1):
             _, spilled = resources(source.read_text(encoding="utf-8"), arch, {"DOUBLE": double})
             assert spilled == 0
+
+
+@pytest.mark.parametrize("arch", CHIPS)
+def test_the_small_kernels_beside_it_compile(arch: str) -> None:
+    sources = [(_cuda.BIAS_SOURCE, {"RULE": rule}) for rule in (0, 1, 2)] + [(_keep.SOURCE, {})]
+    for source, given in sources:
+        _, spilled = resources(source.read_text(encoding="utf-8"), arch, given)
+        assert spilled == 0
 
 
 @pytest.mark.parametrize("chip", CHIPS)

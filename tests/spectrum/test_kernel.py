@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from enrnn import _nvrtc
+from enrnn.spectrum import _compressed
 from enrnn.spectrum._device import FUSED_UP_TO, SOURCE
 
 
@@ -21,6 +22,7 @@ def test_it_compiles(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert cubin.startswith(b"\x7fELF")
         assert _nvrtc.compile_cubin(source, arch, {"TILES": tiles}) == cubin  # from the cache, this time
     assert len(list((tmp_path / "enrnn").iterdir())) == FUSED_UP_TO // 32
+    assert _nvrtc.compile_cubin(_compressed.SOURCE.read_text(encoding="utf-8"), arch, {}).startswith(b"\x7fELF")
 
 
 def test_a_kernel_that_does_not_compile_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

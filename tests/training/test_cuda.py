@@ -26,6 +26,7 @@ from enrnn.training import (
 from enrnn.training import _loop as loop_module
 from enrnn.training._distributed import Processes
 from enrnn.training._graph import OneByOne, Replayed, captured
+from enrnn.training._keep import Kept
 from enrnn.training._step import Step
 from tests.training._runs import ADDING, COPYING, differences, outcome, same_bits, text_task, tiny
 
@@ -194,3 +195,20 @@ def test_a_network_that_no_graph_can_hold_trains_step_by_step_and_says_so(tmp_pa
     result = train(tiny(model=model, device="cuda"), tmp_path, Listening())
     assert result["steps"] == 25
     assert any("a CUDA graph cannot hold them" in text for text in said)
+
+
+@pytest.mark.parametrize("offset", [0, 1])
+def test_what_was_kept_comes_back_to_the_byte_and_only_if_something_was_wrong(offset: int) -> None:
+    """Tensors of every kind and odd sizes; with an offset, some that do not begin at a multiple of 16 bytes."""
+    kinds = (torch.float32, torch.float64, torch.int64, torch.bool)
+    tensors = [torch.ones(n + offset, device="cuda").to(kind)[offset:] for n in (1, 3, 17, 70_001) for kind in kinds]
+    tensors.append(torch.empty(0, device="cuda"))
+    kept = Kept(tensors)
+    for fine in (True, False):
+        for tensor in tensors:
+            tensor.fill_(1)
+        kept.keep()
+        for tensor in tensors:
+            tensor.zero_()
+        kept.restore_unless(torch.tensor(fine, device="cuda"))
+        assert all(bool((tensor == (0 if fine else 1)).all()) for tensor in tensors)
