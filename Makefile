@@ -15,7 +15,7 @@ phase = @printf '\n== %s\n'
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test demo quick lint types wheel format verify bench gpubench gpu clean
+.PHONY: help test demo quick lint types wheel format verify results bench gpubench gpu clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ format: $(INSTALLED) ## rewrite the sources in the house format
 
 verify: $(INSTALLED) ## the second tier: every check with raised counts, recorded under verification/
 	@$(BIN)/python tools/verify.py $(VERIFY_ARGS)
+
+results: $(INSTALLED) ## RESULTS.md, its figures and the table in README.md, from the runs under results/
+	@$(BIN)/python tools/results.py write
 
 bench: $(INSTALLED) ## time the recurrence on the CPU beside PyTorch's own layers
 	@$(BIN)/python benchmarks/recurrence_cpu.py

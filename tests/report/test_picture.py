@@ -11,7 +11,7 @@ import pytest
 
 from enrnn.report import figure_svg
 from enrnn.report._chart import Chart, Scale
-from tests.report._example import NASTY, adding, gradients, many, sizes
+from tests.report._example import NASTY, adding, eigenvalues, gradients, many, pseudospectrum, sizes
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -44,7 +44,57 @@ def test_labels_are_text() -> None:
     assert NASTY in [node.text for node in root.iter(f"{SVG}text")]
 
 
-@pytest.mark.parametrize(("figure", "words"), [(gradients(), "kind 'curves'"), (adding() | {"series": []}, "no point")])
+def places(path: str) -> list[tuple[float, float]]:
+    return [(float(x), float(y)) for x, y in re.findall(r"M(-?[\d.]+),(-?[\d.]+)h0", path)]
+
+
+def test_eigenvalues_stand_beside_the_unit_circle_on_its_scale() -> None:
+    figure = eigenvalues()
+    root = parsed(figure)
+    drawn, circles = paths(root, "eigen"), list(root.iter(f"{SVG}circle"))
+    full = [panel for panel in figure["panels"] if panel["points"]]
+    assert len(drawn) == len(circles) == len(full) < len(figure["panels"])
+    for panel, path, circle in zip(full, drawn, circles, strict=True):
+        x0, y0, radius = (float(circle.attrib[name]) for name in ("cx", "cy", "r"))
+        found = [((x - x0) / radius, (y0 - y) / radius) for x, y in places(path)]
+        # All three are rounded to a tenth of a pixel.
+        assert found == [pytest.approx(point, abs=0.3 / radius) for point in panel["points"]]
+
+
+@pytest.mark.parametrize(("figure", "cells"), [(gradients(), [2500, 1275]), (pseudospectrum(), [961])])
+def test_a_heat_map_has_every_number_once_and_nothing_where_there_is_none(figure: dict[str, Any], cells: list[int]) -> None:
+    groups = [node for node in parsed(figure).iter(f"{SVG}g") if "shape-rendering" in node.attrib]
+    assert len(groups) == len(cells)
+    for group, wanted in zip(groups, cells, strict=True):
+        covered: list[tuple[int, int]] = []
+        for node in group:
+            for x, y, count in re.findall(r"M(\d+),(\d+)h(\d+)v1", node.attrib["d"]):
+                covered += [(int(y), int(x) + step) for step in range(int(count))]
+        assert len(covered) == len(set(covered)) == wanted
+
+
+def test_larger_is_lighter_in_a_heat_map() -> None:
+    panel = {"title": "", "values": [[1e-3, 1e-2], [1e-1, 1.0]], "x": "", "y": "", "log": True}
+    (group,) = [
+        node
+        for node in parsed({"name": "a", "kind": "heatmaps", "panels": [panel]}).iter(f"{SVG}g")
+        if "shape-rendering" in node.attrib
+    ]
+    lightness = {node.attrib["d"][:4]: sum(bytes.fromhex(node.attrib["fill"][1:])) for node in group}
+    values = [lightness[place] for place in ("M0,0", "M1,0", "M0,1", "M1,1")]
+    assert values == sorted(values)
+    assert len(set(values)) == 4
+
+
+@pytest.mark.parametrize(
+    ("figure", "words"),
+    [
+        (adding() | {"kind": "pie"}, "kind 'pie'"),
+        (adding() | {"series": []}, "no point"),
+        (eigenvalues() | {"panels": []}, "no point"),
+        (gradients() | {"panels": [{"values": []}]}, "no point"),
+    ],
+)
 def test_what_cannot_be_drawn_is_refused_by_name(figure: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words) as caught:
         figure_svg(figure)

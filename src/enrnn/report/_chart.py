@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ._html import Html, element, join
 from ._numbers import plain, power
 
-LEFT, RIGHT, TOP, BOTTOM = 72, 14, 14, 48
+LEFT, RIGHT, TOP, BOTTOM = 72, 26, 14, 48
 TICK = (1.0, 2.0, 2.5, 5.0, 10.0)
 Range = tuple[float, float]
 
@@ -90,7 +90,7 @@ class Chart:
         """Axes and everything drawn, to stand inside an `<svg>` of `width` by `height`."""
         right, bottom = self.width - RIGHT, self.height - BOTTOM
         lines: list[Html] = []
-        for value, text in self.across.ticks(max(2, (right - LEFT) // 90)):
+        for value, text in self.across.ticks(max(2, (right - LEFT) // 70)):
             at = round(self.across(value), 1)
             lines.append(element("line", class_="grid", x1=at, x2=at, y1=TOP, y2=bottom))
             lines.append(element("text", text, x=at, y=bottom + 18, text_anchor="middle"))

@@ -8,18 +8,25 @@ from ._cells import Cell, Column, columns
 from ._numbers import NOTHING, duration, moment, plain
 
 SIGNS = {"reproduced": "✓", "not reproduced": "✕", "cannot be judged": "?"}
+SHORT_ID = 12
+"""As much of a run's id as the name of its directory has."""
 
 
-def results_markdown(results: Mapping[str, Any]) -> str:
-    """Title, claims with their verdicts, one table for each table, failed runs, environment."""
+def results_markdown(results: Mapping[str, Any], pictures: Mapping[str, str] | None = None) -> str:
+    """Title, claims with their verdicts, one table for each table, figures, failed runs, environment.
+
+    Arguments:
+        pictures: of the figures to show, by their names: where each one's file is, seen from the document.
+    """
     made = f" on {moment(results['made'])}" if results.get("made") else ""
     kind = "the quick version: shorter runs of smaller networks" if results.get("quick") else "the full version"
     blocks = [
         f"# {_text(results.get('title', ''))}",
-        f"Made{made} by `enrnn paper`, {kind}. ± is the spread over seeds; bold is the best of its column.",
+        f"Made{made} by `enrnn paper`, {kind}. ± is the standard deviation over seeds, with their number in brackets; "
+        "what has none is one seed. Bold is the best of its column.",
     ]
     if results.get("claims"):
-        blocks += ["## Claims", "\n".join(_claim(claim) for claim in results["claims"])]
+        blocks += ["## Claims", f"{claims_in_words(results)}.", "\n".join(_claim(claim) for claim in results["claims"])]
     for table in results.get("tables") or ():
         blocks += [
             f"## {_text(table.get('title') or table.get('name'))}",
@@ -27,20 +34,44 @@ def results_markdown(results: Mapping[str, Any]) -> str:
             _table(table),
             _notes(table),
         ]
+    shown = [figure for figure in results.get("figures") or () if figure.get("name") in (pictures or {})]
+    if pictures and shown:
+        blocks.append("## Figures")
+        for figure in shown:
+            blocks += [f"### {_text(figure.get('title') or figure['name'])}", picture_markdown(figure, pictures[figure["name"]])]
+            blocks.append(_text(figure.get("caption") or ""))
     amiss = [run for run in results.get("runs") or () if run.get("state") != "finished"]
     if amiss:
         rows = [
-            [f"`{run.get('id')}`", run.get("recipe"), run.get("seed"), run.get("state"), _first_line(run.get("error"))]
+            [
+                f"`{str(run.get('id'))[:SHORT_ID]}`",
+                run.get("recipe"),
+                run.get("seed"),
+                run.get("state"),
+                _first_line(run.get("error")),
+            ]
             for run in amiss
         ]
         blocks += [
             "## Runs that failed or are not finished",
-            _grid(["run", "recipe", "seed", "state", "error"], rows, numeric=(2,)),
+            grid_markdown(["run", "recipe", "seed", "state", "error"], rows, numeric=(2,)),
         ]
     environment = results.get("environment") or {}
     if environment:
-        blocks += ["## Environment", _grid(["what", "value"], [[name, value] for name, value in environment.items()])]
+        blocks += ["## Environment", grid_markdown(["what", "value"], [[name, value] for name, value in environment.items()])]
     return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def claims_in_words(results: Mapping[str, Any]) -> str:
+    """As in "22 claims: 9 reproduced, 3 not reproduced, 10 cannot be judged"."""
+    verdicts = [str(claim.get("verdict")) for claim in results.get("claims") or ()]
+    counts = [f"{verdicts.count(verdict)} {verdict}" for verdict in SIGNS if verdict in verdicts]
+    return f"{len(verdicts)} claims: {', '.join(counts)}"
+
+
+def picture_markdown(figure: Mapping[str, Any], place: str) -> str:
+    """The figure as an image that is kept in a file at `place`."""
+    return f"![{_text(figure.get('title') or figure.get('name'))}]({place})"
 
 
 def _claim(claim: Mapping[str, Any]) -> str:
@@ -63,7 +94,7 @@ def _table(table: Mapping[str, Any]) -> str:
     if costs:
         numeric += range(len(head), len(head) + 3)
         head += ["parameters", "published", "time"]
-    return _grid(head, [_row(row, index, all_columns, costs) for index, row in enumerate(rows)], numeric)
+    return grid_markdown(head, [_row(row, index, all_columns, costs) for index, row in enumerate(rows)], numeric)
 
 
 def _row(row: Mapping[str, Any], index: int, all_columns: Sequence[Column], costs: bool) -> list[object]:
@@ -71,16 +102,17 @@ def _row(row: Mapping[str, Any], index: int, all_columns: Sequence[Column], cost
     for column in all_columns:
         cell = column.cells[index]
         if column.compared:
-            cells += [_bold(cell.published, cell.best_published), _ours(cell), cell.difference]
+            cells += [_bold(cell.published, cell.best_published), ours_markdown(cell), cell.difference]
         else:
-            cells.append(_ours(cell) if column.measured else cell.published)
+            cells.append(ours_markdown(cell) if column.measured else cell.published)
     if costs:
         parameters = row.get("parameters") or {}
         cells += [plain(parameters.get("ours")), plain(parameters.get("published")), duration(row.get("seconds"))]
     return cells
 
 
-def _ours(cell: Cell) -> str:
+def ours_markdown(cell: Cell) -> str:
+    """A cell's mean, with its spread and the number of seeds where there are several."""
     if not cell.has_ours:
         return NOTHING
     return _bold(cell.ours, cell.best_ours) + (f" ± {cell.spread} ({cell.count})" if cell.spread else "")
@@ -99,15 +131,17 @@ def _notes(table: Mapping[str, Any]) -> str:
             *(f"failed: {_first_line(failure.get('error'))}" for failure in row.get("failed") or ()),
         ]
         if any(notes):
-            lines.append(f"- {_text(row.get('label', ''))}: {' '.join(_text(note) for note in notes if note)}")
-    return "\n".join(lines)
+            told = dict.fromkeys(_text(note) for note in notes if note)
+            lines.append(f"- {_text(row.get('label', ''))}: {' '.join(told)}")
+    return "\n".join(dict.fromkeys(lines))
 
 
 def _first_line(error: object) -> str:
     return next((line.strip() for line in str(error or "").splitlines() if line.strip()), "")
 
 
-def _grid(head: Sequence[str], rows: Iterable[Sequence[object]], numeric: Iterable[int] = ()) -> str:
+def grid_markdown(head: Sequence[str], rows: Iterable[Sequence[object]], numeric: Iterable[int] = ()) -> str:
+    """A table. `numeric` are the columns, by their numbers, that stand to the right."""
     right = set(numeric)
     lines = [[_cell(name) for name in head], ["--:" if index in right else "---" for index in range(len(head))]]
     lines += [[_cell(value) for value in row] for row in rows]

@@ -1,10 +1,11 @@
-"""A figure's curves as one SVG file, light and dark, with its legend: for README.md and RESULTS.md, where no script runs."""
+"""A figure as one SVG file, light and dark, curves with their legend: for README.md and RESULTS.md, where no script runs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from . import _panels
 from ._chart import LEFT, RIGHT, Chart
-from ._colours import THEME
+from ._colours import SERIES, THEME
 from ._html import Html, element, join
 from ._numbers import finite
 from ._series import styles
@@ -12,13 +13,45 @@ from ._series import styles
 WIDTH, HEIGHT, LINE = 760, 400, 22
 LETTER = 7.2
 
+Drawn = tuple[Html, str, int, int]
+"""What is in a picture, its style, its width and its height."""
+
 
 def figure_svg(figure: Mapping[str, Any]) -> str:
-    """The picture of a figure of kind "curves"."""
-    if figure.get("kind") != "curves":
-        raise ValueError(
-            f"only a figure of kind 'curves' can be drawn as SVG, and {figure.get('name')!r} is {figure.get('kind')!r}"
-        )
+    """The picture of a figure, whatever its kind."""
+    kinds = {"curves": _curves, "spectrum": _spectrum, "heatmaps": _heatmaps}
+    if figure.get("kind") not in kinds:
+        raise ValueError(f"figure {figure.get('name')!r} is of kind {figure.get('kind')!r}, not one of {', '.join(kinds)}")
+    content, style, width, height = kinds[str(figure["kind"])](figure)
+    if not content:
+        raise ValueError(f"figure {figure.get('name')!r} has no point to draw")
+    svg = element(
+        "svg",
+        element("style", Html(style)),
+        element("rect", class_="paper", width=width, height=height),
+        content,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {width} {height}",
+        width=width,
+        height=height,
+        role="img",
+        aria_label=figure.get("title") or figure.get("name"),
+    )
+    return f"{svg}\n"
+
+
+def _spectrum(figure: Mapping[str, Any]) -> Drawn:
+    content, width, height = _panels.spectrum(figure)
+    look = {"light": SERIES[0][0], "dark": SERIES[0][1]}
+    return content, _style([(look, "eigen")]), width, height
+
+
+def _heatmaps(figure: Mapping[str, Any]) -> Drawn:
+    content, width, height = _panels.heatmaps(figure)
+    return content, _style([]), width, height
+
+
+def _curves(figure: Mapping[str, Any]) -> Drawn:
     looks = styles([figure])[0]
     drawn = [
         (series, look, f"s{index}")
@@ -26,30 +59,17 @@ def figure_svg(figure: Mapping[str, Any]) -> str:
         if any(finite(x) is not None and finite(y) is not None for x, y in series.get("points") or ())
     ]
     if not drawn:
-        raise ValueError(f"figure {figure.get('name')!r} has no point to draw")
+        return Html(), "", WIDTH, HEIGHT
     chart = _chart(figure, [series for series, _, _ in drawn])
     for series, _, kind in drawn:
         chart.band(series.get("band") or (), kind)
+    for series, look, kind in drawn:
+        chart.curve(series["points"], kind, look["dash"])
     for line in figure.get("lines") or ():
         if finite(line.get("y")) is not None:
             chart.level(float(line["y"]), str(line.get("label", "")))
-    for series, look, kind in drawn:
-        chart.curve(series["points"], kind, look["dash"])
     legend, bottom = _legend([(str(series.get("label")), kind, look["dash"]) for series, look, kind in drawn])
-    svg = element(
-        "svg",
-        element("style", Html(_style([(look, kind) for _, look, kind in drawn]))),
-        element("rect", class_="paper", width=WIDTH, height=bottom),
-        chart.content(),
-        legend,
-        xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {WIDTH} {bottom}",
-        width=WIDTH,
-        height=bottom,
-        role="img",
-        aria_label=figure.get("title") or figure.get("name"),
-    )
-    return f"{svg}\n"
+    return join((chart.content(), legend)), _style([(look, kind) for _, look, kind in drawn]), WIDTH, bottom
 
 
 def _chart(figure: Mapping[str, Any], series: Sequence[Mapping[str, Any]]) -> Chart:
@@ -90,17 +110,19 @@ def _legend(entries: Sequence[tuple[str, str, str]]) -> tuple[Html, int]:
 
 SHAPES = """
 text { font: 12px system-ui, -apple-system, "Segoe UI", sans-serif }
+text.label { stroke-width: 3px; stroke-linejoin: round; paint-order: stroke }
 .axis, .curve { fill: none } .level { stroke-dasharray: 1 4; stroke-linecap: round }
 .curve { stroke: currentColor; stroke-width: 1.9; stroke-linejoin: round }
 .dot { fill: currentColor } .band { fill: currentColor; opacity: .16 }
+.circle { fill: none; stroke-width: 1.2 } .eigen { fill: none; stroke: currentColor; stroke-width: 3.6; stroke-linecap: round }
 """
 
 
 def _style(looks: Sequence[tuple[Mapping[str, str], str]]) -> str:
     def colours(theme: int) -> str:
         paper, ink, soft, line = (THEME[name][theme] for name in ("card", "ink", "soft", "line"))
-        fills = f".paper {{ fill: {paper} }} text {{ fill: {soft} }} text.label {{ fill: {ink} }}"
-        strokes = f".grid {{ stroke: {line} }} .axis {{ stroke: {soft} }} .level {{ stroke: {ink} }}"
+        fills = f".paper {{ fill: {paper} }} text {{ fill: {soft} }} text.label {{ fill: {ink}; stroke: {paper} }}"
+        strokes = f".grid {{ stroke: {line} }} .axis {{ stroke: {soft} }} .level, .circle {{ stroke: {ink} }}"
         return f"{fills} {strokes} " + " ".join(
             f".{kind} {{ color: {look['dark' if theme else 'light']} }}" for look, kind in looks
         )

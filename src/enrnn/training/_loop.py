@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import platform
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -252,6 +253,7 @@ class Loop:
             "seconds": self._seconds(),
             "fingerprint": self.data.fingerprint,
             "versions": _versions(),
+            "device_name": _device_name(self.data.device),
         }
         if self.split == "valid":
             self.model.load_state_dict(self.best_weights)
@@ -316,3 +318,8 @@ def _better(value: float, than: float, direction: str) -> bool:
 
 def _versions() -> dict[str, str]:
     return {"enrnn": __version__, "torch": torch.__version__}
+
+
+def _device_name(device: torch.device) -> str:
+    """What seconds depend on: the name of the GPU, or the kind of processor."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
