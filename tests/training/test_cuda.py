@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,9 @@ from torch import Tensor
 
 import enrnn
 from enrnn.matrices import EigenvalueNormalized
+from enrnn.recipes import recipe
+from enrnn.spectrum import dominant
+from enrnn.spectrum._device import squaring_on_device
 from enrnn.training import (
     Config,
     ModelSettings,
@@ -28,6 +32,8 @@ from enrnn.training._distributed import Processes
 from enrnn.training._graph import OneByOne, Replayed, captured
 from enrnn.training._keep import Kept
 from enrnn.training._step import Step
+from tests._record import Recorder
+from tests.spectrum.test_solvers import UNIT, relative_gap
 from tests.training._runs import ADDING, COPYING, differences, outcome, same_bits, text_task, tiny
 
 pytestmark = pytest.mark.gpu
@@ -212,3 +218,32 @@ def test_what_was_kept_comes_back_to_the_byte_and_only_if_something_was_wrong(of
             tensor.zero_()
         kept.restore_unless(torch.tensor(fine, device="cuda"))
         assert all(bool((tensor == (0 if fine else 1)).all()) for tensor in tensors)
+
+
+def test_over_an_epoch_of_characters_the_radius_is_the_dense_one(full: bool, record: Recorder) -> None:
+    """char-PTB at the paper's size, captured, with a dense look every 100 steps; other text where there is no PTB."""
+    config = recipe("characters/enrnn")
+    there = (Path(os.environ.get("ENRNN_DATA", "")) / "ptb").is_dir()
+    data = config.override({"task.corpus": "ptb" if there and full else "python"}).task.load("cuda")
+    torch.manual_seed(0)
+    step = Step(Network(config.model, data).cuda(), data, config.optimizer, Processes())
+    step.start_epoch(0, 0)
+    steps = Replayed(step, captured(step))
+    free = next(p for name, p in step.model.named_parameters() if name.endswith("weight_short_l0.original")).detach()
+    for _ in range(len(step.order) // 100 if full else 3):
+        steps.advance(100)
+        matrix = free.double()
+        found, dense = squaring_on_device(matrix), dominant(matrix.cpu())
+        if not found.certified:
+            record(cases_uncertified=1)
+            continue
+        rounding = 50 * UNIT * dense.condition * torch.linalg.matrix_norm(matrix).cpu() / dense.radius
+        error = abs(found.pair.radius.item() / dense.radius.item() - 1)
+        C = dense.derivative()
+        derivative = (torch.linalg.matrix_norm(found.pair.derivative().cpu() - C) / torch.linalg.matrix_norm(C)).item()
+        record(cases=1, worst_radius_error=error, worst_derivative_error=derivative)
+        assert error <= max(1e-6, rounding.item())
+        assert derivative <= max(1e-4, rounding.item() / relative_gap(matrix.cpu()))
+    spectrum = step.spectrum()
+    record(cases_fallback=spectrum["fallbacks"])
+    assert spectrum["switched_at"] is not None

@@ -82,7 +82,7 @@ def compressed(matrix: Tensor, kernels: Kernels, squarings: int, accuracy: float
     power = scaled
     for step in range(1, before + 1):
         power = power @ power
-        if step % 3 == 0 and step < before:  # a norm of 1 falls to no less than (ρ/‖T‖)^8
+        if step % 5 == 0 and step < before:  # a norm of 1 falls to no less than (ρ/‖T‖)^32
             power = power / torch.linalg.vector_norm(power)
 
     X = power @ _probes[m, matrix.device]

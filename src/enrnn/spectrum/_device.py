@@ -3,7 +3,7 @@
 On a GPU products are cheap and every look at a value is dear, so that the block of vectors of `_squaring.py` does not pay: T is
 squared 27 times. What is left of `T^K`, K = 2²⁷, is the spectral projector of the dominant eigenvalue (or of a complex pair),
 from which λ, u and v are read. `squaring_all_the_way` says it in torch's operations, for every size and every device. Up to a
-size of 96 one kernel does it all; beyond, most of the squarings are of a small matrix (`_compressed.py`).
+size of 96 one kernel does it all, and stops when it may; beyond, most of the squarings are of a small matrix (`_compressed.py`).
 """
 
 import warnings
@@ -45,8 +45,12 @@ def squaring_on_device(matrix: Tensor, accuracy: float = 1e-12) -> Found:
 
     Certified means two things.
     * The pair is right: residual × condition is below `accuracy` × ρ, or below what rounding T itself may cause.
-    * Nothing else is as large: `‖(I − Q) T^K‖ ≤ 1e-6 ‖T^K‖`, Q the orthogonal projector on the plane (or line) of u. In
-      `T^K = Σ μ^K Π_μ`, an eigenvalue with |μ| ≥ |λ| and its eigenvector outside the plane would leave at least as much there.
+    * Nothing else is as large. Let ω = `‖(I − Q) T^K‖ / ‖T^K‖`, Q the orthogonal projector on the plane of u and its conjugate
+      (on the line of u, if λ is real), and κ the condition. Of another eigenvalue μ, with eigenvector w of length 1, the power
+      leaves `|μ|^K dist(w, plane)` outside. That distance is at least 1/(2κ + 1), because λ's left vector is orthogonal to w and
+      to the conjugate of u; and `|λ|^K ≥ (1/(2κ) − ω) ‖T^K‖`, because λ's two projectors have norm κ and the rest of the power
+      is at most 2κω of it. So `4κ(κ + 1) ω < 1` excludes |μ| ≥ |λ|; for a real λ, `κ(κ + 2) ω < 1`. A tenth of that is asked
+      for, or `ω ≤ 1e-6` in the plane that was found, which also holds λ and nearly −λ.
 
     Unlike `_certificate.py`, this takes the effect of rounding on the powers from its order of magnitude, not from a bound.
     """
@@ -107,7 +111,7 @@ def _shared(tiles: int, device: torch.device) -> int | None:
     """The bytes of shared memory that the kernel needs, or None where it cannot run."""
     padded = 32 * tiles
     matrices = 3 if tiles < 3 else 2
-    shared = 8 * (matrices * padded * (padded + 4) + 16 * padded + 32 + 13 * padded)
+    shared = 8 * (matrices * padded * (padded + 4) + 32 * padded + 160 + 13 * padded)
     limits = torch.cuda.get_device_properties(device)
     fits = limits.major >= 8 and getattr(limits, "shared_memory_per_block_optin", 0) >= shared + 1024
     return shared if fits and _nvrtc.unavailable() is None else None
@@ -120,7 +124,8 @@ def _warn(error: RuntimeError) -> None:
 def _fused(matrix: Tensor, kernel: Kernel, accuracy: float = 1e-12) -> Found:
     size = matrix.shape[-1]
     out = matrix.new_empty(6 + 4 * size)
-    kernel(1, 512, matrix.contiguous(), size, out, parts(accuracy))
+    blocks = 2 if size > 64 and torch.cuda.get_device_capability(matrix.device)[0] >= 9 else 1  # as BLOCKS in the source
+    kernel(blocks, 512, matrix.contiguous(), size, out, parts(accuracy))
     return _unpacked(out)
 
 
@@ -159,7 +164,10 @@ def squaring_all_the_way(matrix: Tensor, accuracy: float = 1e-12) -> Found:
     )
     rounding = 50 * UNIT * condition * norm
     accurate = (residual * condition < torch.maximum(accuracy * radius, rounding)) & (rounding < DOUBT * radius)
-    certified = finite & accurate & (outside < 1e-6)
+    beside = torch.linalg.matrix_norm(power - torch.outer(right.real, right.real @ power))
+    turning = eigenvalue.imag != 0
+    alone = torch.where(turning, outside * 4 * condition * (condition + 1), beside * condition * (condition + 2)) < 0.1
+    certified = finite & accurate & (alone | (outside < 1e-6))
 
     nothing = torch.zeros_like(right)
     pair = Dominant(

@@ -1,8 +1,9 @@
-// The dominant eigenvalue of one small matrix in one thread block: _device.py as a single kernel, with an early end.
+// The dominant eigenvalue of one small matrix in one thread block, or two: _device.py as a single kernel, with an early end.
 //
-// The matrix lives in shared memory and is squared there by the tensor cores (mma.m8n8k4 in float64: a true product, no lower
-// precision anywhere). 16 warps form a 4×4 grid; each owns TILES×TILES tiles of 8×8 of the product, so that sizes up to
-// 32·TILES fit. Every few squarings λ, u and v are read off the power and checked; when the check holds, the rest is saved.
+// The matrix lives in shared memory and is squared there by the tensor cores (mma in float64: a true product, no lower precision
+// anywhere). 16 warps share out the product's tiles; sizes up to 32·TILES fit. The largest matrices are shared by two blocks of a
+// cluster where the chip has clusters: each computes half of the rows and gives them to the other. As soon as few eigenvalues seem
+// to be left, λ, u and v are read off the power and checked; when the check holds, the rest is saved.
 // All sums are taken in a fixed order: the same matrix gives the same bits.
 
 #define WARPS 16
@@ -10,46 +11,116 @@
 #define SIZE (32 * TILES)
 #define STRIDE (SIZE + 4)
 #define LAST 27
+#define AGAIN 1  // pairs of further products that take the vectors beyond the power
+#define RIPE 1e-2
 #define COPY (TILES < 3)  // whether T itself fits into shared memory beside its powers
 #define UNIT 1.1102230246251565e-16
 
-__device__ __forceinline__ double warp_sum(double value) {
-    for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
-    return value;
-}
+#if TILES == 3 && __CUDA_ARCH__ >= 900
+#define BLOCKS 2
+#else
+#define BLOCKS 1
+#endif
 
-__device__ __forceinline__ double warp_max(double value) {
-    for (int offset = 16; offset > 0; offset /= 2) value = fmax(value, __shfl_xor_sync(0xffffffffu, value, offset));
-    return value;
-}
+__device__ __forceinline__ double across_warp(double value, int offset) { return __shfl_xor_sync(0xffffffffu, value, offset); }
 
-// Two sums over the block, in every thread; `room` holds 2·WARPS numbers.
-__device__ void block_sums(double& one, double& two, double* room) {
-    one = warp_sum(one);
-    two = warp_sum(two);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) {
-        room[threadIdx.x / 32] = one;
-        room[WARPS + threadIdx.x / 32] = two;
+// The sum over the warp of each of N numbers. A lane ends up with number `which`, or with none if `left` is not positive.
+template <int N, int OFFSET = 16>
+__device__ __forceinline__ double folded(const double (&numbers)[N], int& which, int& left) {
+    const bool upper = threadIdx.x & OFFSET;
+    if constexpr (N == 1) {
+        double sum = numbers[0];
+#pragma unroll
+        for (int offset = OFFSET; offset > 0; offset /= 2) sum += across_warp(sum, offset);
+        return sum;
+    } else {
+        constexpr int HALF = (N + 1) / 2;
+        double kept[HALF];
+#pragma unroll
+        for (int i = 0; i < HALF; i++) {
+            const double low = numbers[i], high = i + HALF < N ? numbers[i + HALF < N ? i + HALF : 0] : 0.0;
+            kept[i] = (upper ? high : low) + across_warp(upper ? low : high, OFFSET);
+        }
+        which += upper ? HALF : 0;
+        left = upper ? left - HALF : min(left, HALF);
+        return folded<HALF, OFFSET / 2>(kept, which, left);
     }
-    __syncthreads();
-    one = two = 0.0;
-    for (int i = 0; i < WARPS; i++) {
-        one += room[i];
-        two += room[WARPS + i];
-    }
 }
 
-__device__ double block_sum(double value, double* room) {
-    double nothing = 0.0;
-    block_sums(value, nothing, room);
-    return value;
+// N numbers, `step` apart, as a balanced sum.
+template <int N> __device__ __forceinline__ double tree(const double* numbers, int step) {
+    if constexpr (N == 1) return *numbers;
+    else return tree<N / 2>(numbers, step) + tree<N / 2>(numbers + N / 2 * step, step);
+}
+
+#if BLOCKS == 2
+__device__ __forceinline__ unsigned block() {
+    unsigned rank;
+    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+// Where a place in this block's shared memory is in the other's.
+__device__ __forceinline__ unsigned yonder(const double* here) {
+    unsigned there;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"((unsigned)__cvta_generic_to_shared(here)), "r"(block() ^ 1));
+    return there;
+}
+
+// A number, or two that follow each other, into the shared memory of all blocks.
+__device__ __forceinline__ void put(double* here, double value) {
+    *here = value;
+    asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(yonder(here)), "d"(value) : "memory");
+}
+
+__device__ __forceinline__ void put(double* here, double one, double two) {
+    *(double2*)here = make_double2(one, two);
+    asm volatile("st.shared::cluster.v2.f64 [%0], {%1, %2};" ::"r"(yonder(here)), "d"(one), "d"(two) : "memory");
+}
+
+__device__ __forceinline__ void all_blocks() {
+    asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+#else
+__device__ __forceinline__ unsigned block() { return 0; }
+__device__ __forceinline__ void put(double* here, double value) { *here = value; }
+__device__ __forceinline__ void put(double* here, double one, double two) { *(double2*)here = make_double2(one, two); }
+__device__ __forceinline__ void all_blocks() { __syncthreads(); }
+#endif
+
+// Two sums over this thread block, or over all, in every thread. It has one barrier, so that `room`, 2·OVER·WARPS numbers, must not
+// have been read since the barrier before.
+template <int OVER> __device__ __forceinline__ void sums(double& one, double& two, double* room) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const double both[2] = {one, two};
+    int which = 0, left = 2;
+    const double share = folded(both, which, left);
+    if (lane % 16 == 0) {
+        if (OVER == 1) room[which * WARPS + warp] = share;
+        else put(room + (which * OVER + block()) * WARPS + warp, share);
+    }
+    if (OVER == 1) __syncthreads();
+    else all_blocks();
+    const double* mine = room + lane / 16 * OVER * WARPS + lane % 16;
+    double sum = OVER == 1 ? mine[0] : mine[0] + mine[WARPS];
+#pragma unroll
+    for (int offset = 8; offset > 0; offset /= 2) sum += across_warp(sum, offset);
+    one = __shfl_sync(0xffffffffu, sum, 0);
+    two = __shfl_sync(0xffffffffu, sum, 16);
+}
+
+// Numbers without a pattern, between -1 and 1.
+__device__ __forceinline__ double scattered(unsigned i) {
+    unsigned bits = (i + 1) * 2654435761u;
+    bits = (bits ^ bits >> 15) * 2246822519u;
+    bits = (bits ^ bits >> 13) * 3266489917u;
+    return (int)(bits ^ bits >> 16) * 4.656612873077393e-10;
 }
 
 #if __CUDA_ARCH__ >= 900 && TILES > 1
 // From Hopper on, a warp multiplies 16×8 by 8×8 in one instruction. On an H200 the whole kernel became 1.3 to 1.5 times faster.
 #define GRID_ROWS (TILES == 2 ? 4 : 3)  // 16 or 12 of the warps, in rows of 4
-#define HIGH (SIZE / GRID_ROWS / 16)
+#define HIGH (SIZE / BLOCKS / GRID_ROWS / 16)
 #define WIDE TILES
 
 __device__ __forceinline__ void mma(double (&c)[4], const double (&a)[4], double b0, double b1) {
@@ -58,12 +129,12 @@ __device__ __forceinline__ void mma(double (&c)[4], const double (&a)[4], double
         : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b0), "d"(b1));
 }
 
-// Q = alpha·P·P; `sum` and `trace` are this thread's shares of ‖Q‖² and of the trace of Q.
+// This block's rows of Q = alpha·P·P; `sum` and `trace` are this thread's shares of ‖Q‖² and of the trace of Q.
 __device__ void square(const double* P, double* Q, double alpha, double& sum, double& trace) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     sum = trace = 0.0;
     if (warp >= 4 * GRID_ROWS) return;
-    const int row0 = (warp / 4) * 16 * HIGH + lane / 4, col0 = (warp % 4) * 8 * WIDE;
+    const int row0 = block() * (SIZE / 2) + (warp / 4) * 16 * HIGH + lane / 4, col0 = (warp % 4) * 8 * WIDE;
     double c[HIGH][WIDE][4];
 #pragma unroll
     for (int i = 0; i < HIGH; i++)
@@ -92,12 +163,12 @@ __device__ void square(const double* P, double* Q, double alpha, double& sum, do
 #pragma unroll
         for (int j = 0; j < WIDE; j++)
 #pragma unroll
-            for (int h = 0; h < 4; h++) {
-                const double value = alpha * c[i][j][h];
-                const int row = row0 + 16 * i + 8 * (h / 2), col = col0 + 8 * j + 2 * (lane % 4) + h % 2;
-                Q[row * STRIDE + col] = value;
-                sum += value * value;
-                if (row == col) trace += value;
+            for (int h = 0; h < 2; h++) {
+                const double one = alpha * c[i][j][2 * h], two = alpha * c[i][j][2 * h + 1];
+                const int row = row0 + 16 * i + 8 * h, col = col0 + 8 * j + 2 * (lane % 4);
+                put(Q + row * STRIDE + col, one, two);
+                sum += one * one + two * two;
+                trace += row == col ? one : row == col + 1 ? two : 0.0;
             }
 }
 #else
@@ -110,7 +181,9 @@ __device__ void square(const double* P, double* Q, double alpha, double& sum, do
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int row0 = (warp / 4) * 8 * TILES + lane / 4, col0 = (warp % 4) * 8 * TILES;
     double c[TILES][TILES][2];
+#pragma unroll
     for (int i = 0; i < TILES; i++)
+#pragma unroll
         for (int j = 0; j < TILES; j++) c[i][j][0] = c[i][j][1] = 0.0;
 #pragma unroll 8
     for (int k = 0; k < SIZE; k += 4) {
@@ -128,287 +201,326 @@ __device__ void square(const double* P, double* Q, double alpha, double& sum, do
 #pragma unroll
     for (int i = 0; i < TILES; i++)
 #pragma unroll
-        for (int j = 0; j < TILES; j++)
-            for (int h = 0; h < 2; h++) {
-                const double value = alpha * c[i][j][h];
-                const int row = row0 + 8 * i, col = col0 + 8 * j + 2 * (lane % 4) + h;
-                Q[row * STRIDE + col] = value;
-                sum += value * value;
-                if (row == col) trace += value;
-            }
+        for (int j = 0; j < TILES; j++) {
+            const double one = alpha * c[i][j][0], two = alpha * c[i][j][1];
+            const int row = row0 + 8 * i, col = col0 + 8 * j + 2 * (lane % 4);
+            put(Q + row * STRIDE + col, one, two);
+            sum += one * one + two * two;
+            trace += row == col ? one : row == col + 1 ? two : 0.0;
+        }
 }
 #endif
 
-// y = scale·M x and z = scale·Mᵀ w, for M [m, m] with the given row stride, in shared or global memory.
-__device__ void both_products(
-    const double* M, int stride, int m, double scale, const double* x, double* y, const double* w, double* z, double* room
-) {
+// y = scale·M x and z = scale·Mᵀ w, for M [SIZE, SIZE] in shared memory; `room` holds WARPS × SIZE numbers.
+__device__ void both_products(const double* M, double scale, const double* x, double* y, const double* w, double* z, double* room) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    double columns[TILES];
-    for (int j = 0; j < TILES; j++) columns[j] = 0.0;
+    double rows[2 * TILES], columns[TILES], entries[TILES];
+#pragma unroll
+    for (int j = 0; j < TILES; j++) columns[j] = 0.0, entries[j] = x[lane + 32 * j];
 #pragma unroll
     for (int i = 0; i < 2 * TILES; i++) {
         const int row = warp + WARPS * i;
-        double sum = 0.0;
-        if (row < m) {
-            const double weight = w[row];
+        const double weight = w[row];
+        rows[i] = 0.0;
 #pragma unroll
-            for (int j = 0; j < TILES; j++) {
-                const int col = lane + 32 * j;
-                const double value = col < m ? M[row * stride + col] : 0.0;
-                sum += value * (col < m ? x[col] : 0.0);
-                columns[j] += value * weight;
-            }
+        for (int j = 0; j < TILES; j++) {
+            const double value = M[row * STRIDE + lane + 32 * j];
+            rows[i] += value * entries[j];
+            columns[j] += value * weight;
         }
-        sum = warp_sum(sum);
-        if (lane == 0 && row < m) y[row] = scale * sum;
     }
+#pragma unroll
     for (int j = 0; j < TILES; j++) room[warp * SIZE + lane + 32 * j] = columns[j];
+    int which = 0, left = 2 * TILES;
+    const double sum = folded(rows, which, left);
+    if (left > 0) y[warp + WARPS * which] = scale * sum;
     __syncthreads();
-    for (int col = threadIdx.x; col < m; col += THREADS) {
-        double sum = 0.0;
-        for (int i = 0; i < WARPS; i++) sum += room[i * SIZE + col];
-        z[col] = scale * sum;
-    }
+    if (threadIdx.x < SIZE) z[threadIdx.x] = scale * tree<WARPS>(room + threadIdx.x, SIZE);
     __syncthreads();
 }
 
-// z1 = scale·Mᵀ w1 and z2 = scale·Mᵀ w2.
-__device__ void two_transposed(
-    const double* M, int stride, int m, double scale, const double* w1, double* z1, const double* w2, double* z2, double* room
-) {
+// z1 = scale·Mᵀ w1 and z2 = scale·Mᵀ w2; `room` holds 2 × WARPS × SIZE numbers.
+__device__ void two_transposed(const double* M, double scale, const double* w1, double* z1, const double* w2, double* z2, double* room) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     double first[TILES], second[TILES];
+#pragma unroll
     for (int j = 0; j < TILES; j++) first[j] = second[j] = 0.0;
 #pragma unroll
     for (int i = 0; i < 2 * TILES; i++) {
         const int row = warp + WARPS * i;
-        if (row < m) {
+        const double one = w1[row], two = w2[row];
 #pragma unroll
-            for (int j = 0; j < TILES; j++) {
-                const int col = lane + 32 * j;
-                const double value = col < m ? M[row * stride + col] : 0.0;
-                first[j] += value * w1[row];
-                second[j] += value * w2[row];
-            }
+        for (int j = 0; j < TILES; j++) {
+            const double value = M[row * STRIDE + lane + 32 * j];
+            first[j] += value * one;
+            second[j] += value * two;
         }
     }
-    for (int half = 0; half < 2; half++) {
-        for (int j = 0; j < TILES; j++) room[warp * SIZE + lane + 32 * j] = half ? second[j] : first[j];
-        __syncthreads();
-        for (int col = threadIdx.x; col < m; col += THREADS) {
-            double sum = 0.0;
-            for (int i = 0; i < WARPS; i++) sum += room[i * SIZE + col];
-            (half ? z2 : z1)[col] = scale * sum;
-        }
-        __syncthreads();
+#pragma unroll
+    for (int j = 0; j < TILES; j++) {
+        room[warp * SIZE + lane + 32 * j] = first[j];
+        room[(WARPS + warp) * SIZE + lane + 32 * j] = second[j];
     }
+    __syncthreads();
+    const int half = threadIdx.x / SIZE, col = threadIdx.x % SIZE;
+    if (half < 2) (half ? z2 : z1)[col] = scale * tree<WARPS>(room + half * WARPS * SIZE + col, SIZE);
+    __syncthreads();
 }
 
 // Vectors of one warp: lane l holds entries l, l + 32, …
 struct Vector {
     double v[TILES];
-    __device__ void load(const double* p, int m) {
-        for (int j = 0; j < TILES; j++) { const int i = threadIdx.x % 32 + 32 * j; v[j] = i < m ? p[i] : 0.0; }
+    __device__ void load(const double* p) {
+#pragma unroll
+        for (int j = 0; j < TILES; j++) v[j] = p[threadIdx.x % 32 + 32 * j];
     }
-    __device__ void store(double* p, int m, int step = 1) const {
-        for (int j = 0; j < TILES; j++) { const int i = threadIdx.x % 32 + 32 * j; if (i < m) p[step * i] = v[j]; }
+    __device__ void store(double* p) const {
+#pragma unroll
+        for (int j = 0; j < TILES; j++) p[threadIdx.x % 32 + 32 * j] = v[j];
     }
+    // The first m entries, as every other number of p, with a sign.
+    __device__ void spread(double* p, int m, double sign) const {
+#pragma unroll
+        for (int j = 0; j < TILES; j++) { const int i = threadIdx.x % 32 + 32 * j; if (i < m) p[2 * i] = sign * v[j]; }
+    }
+    // This lane's share of the product.
     __device__ double dot(const Vector& o) const {
         double sum = 0.0;
+#pragma unroll
         for (int j = 0; j < TILES; j++) sum += v[j] * o.v[j];
-        return warp_sum(sum);
+        return sum;
     }
-    __device__ void scale(double s) { for (int j = 0; j < TILES; j++) v[j] *= s; }
-    __device__ void add(double s, const Vector& o) { for (int j = 0; j < TILES; j++) v[j] += s * o.v[j]; }
+    __device__ void scale(double s) {
+#pragma unroll
+        for (int j = 0; j < TILES; j++) v[j] *= s;
+    }
+    __device__ void add(double s, const Vector& o) {
+#pragma unroll
+        for (int j = 0; j < TILES; j++) v[j] += s * o.v[j];
+    }
 };
 
-// ρ must be exact to one part in `parts`. out: radius, condition, λ, certified, squarings, then u and v (v* is the left vector), complex numbers as pairs. All zeros and an
-// infinite condition if it is not certified.
-extern "C" __global__ void __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long long size, double* __restrict__ out, long long parts) {
+// Two sums over the warp, in every lane.
+__device__ __forceinline__ void warp_sums(double& one, double& two) {
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) one += across_warp(one, offset), two += across_warp(two, offset);
+}
+
+__device__ __forceinline__ double warp_sum(double value) {
+    double nothing = 0.0;
+    warp_sums(value, nothing);
+    return value;
+}
+
+// ρ must be exact to one part in `parts`. out: radius, condition, λ, certified, squarings, then u and v (v* is the left vector),
+// complex numbers as pairs. All zeros and an infinite condition if it is not certified.
+extern "C" __global__ void
+#if BLOCKS == 2
+__cluster_dims__(2, 1, 1)
+#endif
+__launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long long size, double* __restrict__ out, long long parts) {
     const int m = (int)size;
     extern __shared__ double shared[];
     double* P = shared;
     double* Q = P + SIZE * STRIDE;
-    double* room = Q + SIZE * STRIDE;        // WARPS × SIZE
-    double* line = room + WARPS * SIZE;      // 2·WARPS
-    double* vec = line + 2 * WARPS;          // 13 vectors
+    double* room = Q + SIZE * STRIDE;             // 2 × WARPS × SIZE
+    double* line = room + 2 * WARPS * SIZE;       // two rooms for sums after a squaring, used in turns, and one for others
+    double* others = line + 4 * BLOCKS * WARPS;
+    double* vec = others + 2 * WARPS;             // 13 vectors
     double *x = vec, *y = vec + SIZE, *Ax = vec + 2 * SIZE, *Ay = vec + 3 * SIZE, *q = vec + 4 * SIZE, *r = vec + 5 * SIZE;
     double *Aq = vec + 6 * SIZE, *Ar = vec + 7 * SIZE, *ur = vec + 8 * SIZE, *ui = vec + 9 * SIZE, *vr = vec + 10 * SIZE, *vi = vec + 11 * SIZE;
     double* probe = vec + 12 * SIZE;
-    __shared__ double fact[8];               // Re λ, Im λ, right residual, verdict, …
-    const int warp = threadIdx.x / 32;
+    __shared__ double fact[8];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
-    double largest = 0.0;
+    double largest = 0.0, given[SIZE * SIZE / THREADS];
     bool finite = true;
-    for (int i = threadIdx.x; i < m * m; i += THREADS) {
-        const double value = fabs(T[i]);
-        largest = fmax(largest, value);
-        finite = finite && value <= 1.7976931348623157e308;
+#pragma unroll
+    for (int k = 0; k < SIZE * SIZE / THREADS; k++) {
+        const int i = threadIdx.x + k * THREADS, row = i / SIZE, col = i % SIZE;
+        given[k] = row < m && col < m ? T[row * m + col] : 0.0;
+        largest = fmax(largest, fabs(given[k]));
+        finite = finite && fabs(given[k]) <= 1.7976931348623157e308;
     }
+#pragma unroll
+    for (int offset = 16; offset > 0; offset /= 2) largest = fmax(largest, across_warp(largest, offset));
+    if (lane == 0) line[warp] = largest;
     finite = __syncthreads_and(finite);
-    largest = warp_max(largest);
-    if (threadIdx.x % 32 == 0) line[warp] = largest;
-    __syncthreads();
+#pragma unroll
     for (int i = 0; i < WARPS; i++) largest = fmax(largest, line[i]);
-    for (int i = threadIdx.x; i < 6 + 4 * m; i += THREADS) out[i] = i == 1 ? __longlong_as_double(0x7ff0000000000000LL) : 0.0;
+    for (int i = threadIdx.x; block() == 0 && i < 6 + 4 * m; i += THREADS) out[i] = i == 1 ? __longlong_as_double(0x7ff0000000000000LL) : 0.0;
     if (!finite || largest == 0.0) return;
 
     int exponent;
     frexp(largest, &exponent);
     exponent = max(-1000, min(1000, exponent));
     const double down = ldexp(1.0, -exponent), up = ldexp(1.0, exponent);
-    double sum = 0.0;
-    for (int i = threadIdx.x; i < SIZE * SIZE; i += THREADS) {
-        const int row = i / SIZE, col = i % SIZE;
-        const double value = row < m && col < m ? T[row * m + col] * down : 0.0;
-        P[row * STRIDE + col] = value;
+    double sum = 0.0, trace = 0.0;
+#pragma unroll
+    for (int k = 0; k < SIZE * SIZE / THREADS; k++) {
+        const int i = threadIdx.x + k * THREADS, place = i / SIZE * STRIDE + i % SIZE;
+        const double value = given[k] * down;
+        P[place] = value;
 #if COPY
-        probe[SIZE + row * STRIDE + col] = value;  // T once more, where it is near
+        probe[SIZE + place] = value;  // T once more, where it is near
 #endif
         sum += value * value;
     }
-#if COPY
-    const double* A = probe + SIZE;
-    const int stride = STRIDE;
-    const double near = 1.0;
-#else
-    const double* A = T;
-    const int stride = m;
-    const double near = down;
-#endif
-    for (int i = threadIdx.x; i < SIZE; i += THREADS) {
-        const double s = sin((i + 1) * 12.9898) * 43758.5453;
-        probe[i] = s - trunc(s);
-    }
-    const double norm = sqrt(block_sum(sum, line));
+    if (threadIdx.x < SIZE) probe[threadIdx.x] = scattered(threadIdx.x);
+    sums<1>(sum, trace, others);
+    all_blocks();  // the others are there, and may be written to
+    const double norm = sqrt(sum);
     double shrink = 1.0 / norm;  // the power is shrink·P
     double t1 = 0.0, t2 = 0.0, n2 = 1.0;  // traces of the last two powers (of norm 1), and the norm of the last one's predecessor squared
     for (int step = 1; step <= LAST; step++) {
-        double trace;
         square(P, Q, shrink * shrink, sum, trace);
-        block_sums(sum, trace, line);
+        sums<BLOCKS>(sum, trace, line + step % 2 * 2 * BLOCKS * WARPS);
         double* swap = P; P = Q; Q = swap;
-        const double n3 = sqrt(sum);
-        shrink = sum > 0.0 ? 1.0 / n3 : 0.0;
+        shrink = sum > 0.0 ? rsqrt(sum) : 0.0;
         // With only two eigenvalues left, the traces of M, M² and M⁴ obey Newton's identity: a cheap sign that it is time to look.
-        const double t3 = trace * shrink, p2 = n2 * t2, p4 = n2 * n2 * n3 * t3, e2 = (t1 * t1 - p2) / 2;
-        const bool ripe = step > 3 && fabs(p4 - (p2 * p2 - 2 * e2 * e2)) < 1e-5 * (p2 * p2 + 2 * e2 * e2);
+        const double n3 = sum * shrink, t3 = trace * shrink, p2 = n2 * t2, p4 = n2 * n2 * n3 * t3, e2 = (t1 * t1 - p2) / 2;
+        const bool ripe = step > 3 && fabs(p4 - (p2 * p2 - 2 * e2 * e2)) < RIPE * (p2 * p2 + 2 * e2 * e2);
         t1 = t2; t2 = t3; n2 = n3;
         if (!(ripe || step == 15 || step == 21 || step == LAST)) continue;
 
-        // x = P g, y = Pᵀ g: in the range of λ's spectral projector, and in its row space.
-        both_products(P, STRIDE, m, shrink, probe, x, probe, y, room);
-        if (warp < 2) {
-            double* p = warp == 0 ? x : y;
-            Vector a; a.load(p, m); a.scale(rsqrt(a.dot(a))); a.store(p, m);
+        // x = P³g, y = (Pᵀ)³g: in the range of λ's spectral projector, and in its row space.
+        both_products(P, shrink, probe, x, probe, y, room);
+#pragma unroll 1
+        for (int i = 0; i < AGAIN; i++) {
+            both_products(P, shrink, x, Ax, y, Ay, room);
+            both_products(P, shrink, Ax, x, Ay, y, room);
         }
+#if COPY
+        const double* A = probe + SIZE;
+#else
+#pragma unroll 6
+        for (int k = 0; k < SIZE * SIZE / THREADS; k++) {  // there is room until the next squaring
+            const int i = threadIdx.x + k * THREADS, row = i / SIZE, col = i % SIZE;
+            Q[row * STRIDE + col] = row < m && col < m ? T[row * m + col] * down : 0.0;
+        }
+        const double* A = Q;
         __syncthreads();
-        both_products(A, stride, m, near, x, Ax, y, Ay, room);
-        double a = 0.0, c = 0.0;
+#endif
+        both_products(A, 1.0, x, Ax, y, Ay, room);
+        double a = 0.0, c = 0.0, re = 0.0, im = 0.0;
         bool single = false;
+        Vector base, image, hr, hi;
         if (warp < 2) {  // warp 0 for the right vector, warp 1 for the left one
-            Vector base, image; base.load(warp == 0 ? x : y, m); image.load(warp == 0 ? Ax : Ay, m);
+            base.load(warp == 0 ? x : y); image.load(warp == 0 ? Ax : Ay);
+            double square_of = base.dot(base);
             a = base.dot(image);
-            image.add(-a, base);
-            c = sqrt(image.dot(image));
+            warp_sums(square_of, a);
+            const double inverse = rsqrt(square_of);
+            a *= inverse * inverse;
+            base.scale(inverse); image.scale(inverse);
+            Vector second = image;
+            second.add(-a, base);
+            c = sqrt(warp_sum(second.dot(second)));
             single = c < 4 * UNIT * fabs(a);
-            image.scale(single ? 0.0 : 1.0 / c);
-            image.add(-base.dot(image), base);
-            const double length = image.dot(image);
-            image.scale(single || length == 0.0 ? 0.0 : rsqrt(length));
-            image.store(warp == 0 ? q : r, m);
+            second.scale(single ? 0.0 : 1.0 / c);
+            double along = base.dot(second), length = second.dot(second);
+            warp_sums(along, length);
+            second.add(-along, base);  // a rest at rounding level is not orthogonal to x the first time
+            length -= along * along;
+            second.scale(single || !(length > 0.0) ? 0.0 : rsqrt(length));
+            base.store(warp == 0 ? x : y); second.store(warp == 0 ? q : r);
         }
         __syncthreads();
-        both_products(A, stride, m, near, q, Aq, r, Ar, room);
-        double re = 0.0, im = 0.0;
-        Vector hr, hi, Ahr, Ahi;  // the vector and its image
+        both_products(A, 1.0, q, Aq, r, Ar, room);
         if (warp < 2) {
-            Vector base, image, second, third;
-            base.load(warp == 0 ? x : y, m); image.load(warp == 0 ? Ax : Ay, m);
-            second.load(warp == 0 ? q : r, m); third.load(warp == 0 ? Aq : Ar, m);
-            const double b = base.dot(third), d = second.dot(third), half = (a + d) / 2;
-            const double disc = (a - d) * (a - d) / 4 + b * c, root = sqrt(fabs(disc));
+            Vector second, third;
+            second.load(warp == 0 ? q : r); third.load(warp == 0 ? Aq : Ar);
+            double b = base.dot(third), d = second.dot(third);
+            warp_sums(b, d);
+            const double half = (a + d) / 2, disc = (a - d) * (a - d) / 4 + b * c, root = sqrt(fabs(disc));
             const bool negative = c < 1e-6 * fabs(a) ? a < d : half < 0.0;
             re = single ? a : disc < 0.0 ? half : half + (negative ? -root : root);
             im = !single && disc < 0.0 ? root : 0.0;
-            hr = base; hr.scale(single ? 1.0 : re - d); hr.add(single ? 0.0 : c, second);
-            hi = base; hi.scale(single ? 0.0 : im);
-            Ahr = image; Ahr.scale(single ? 1.0 : re - d); Ahr.add(single ? 0.0 : c, third);
-            Ahi = image; Ahi.scale(single ? 0.0 : im);
-            const double inverse = rsqrt(hr.dot(hr) + hi.dot(hi));
-            hr.scale(inverse); hi.scale(inverse); Ahr.scale(inverse); Ahi.scale(inverse);
-            hr.store(warp == 0 ? ur : vr, m); hi.store(warp == 0 ? ui : vi, m);
-            if (warp == 0 && threadIdx.x == 0) { fact[0] = re; fact[1] = im; }
+            const double inverse = single ? 1.0 : rsqrt((re - d) * (re - d) + im * im + c * c);
+            const double along = single ? 1.0 : (re - d) * inverse, across = single ? 0.0 : c * inverse, turned = im * inverse;
+            hr = base; hr.scale(along); hr.add(across, second);
+            hi = base; hi.scale(turned);
+            hr.store(warp == 0 ? ur : vr); hi.store(warp == 0 ? ui : vi);
+            if (threadIdx.x == 0) { fact[0] = re; fact[1] = im; fact[2] = along; fact[3] = across; }
+            third.scale(across); third.add(along, image);
+            image.scale(turned);
+            base = third;  // the image of h = hr + i·hi is base + i·image
         }
         __syncthreads();
+        re = fact[0]; im = fact[1];
         if (warp < 2) {  // residuals with the right vector's λ
-            re = fact[0]; im = fact[1];
-            Ahr.add(-re, hr); Ahr.add(im, hi);
-            Ahi.add(-re, hi); Ahi.add(-im, hr);
-            const double residual = sqrt(Ahr.dot(Ahr) + Ahi.dot(Ahi));
-            if (threadIdx.x % 32 == 0) fact[2 + warp] = residual;
+            base.add(-re, hr); base.add(im, hi);
+            image.add(-re, hi); image.add(-im, hr);
+            const double residual = warp_sum(base.dot(base) + image.dot(image));
+            if (lane == 0) fact[4 + warp] = residual;
+        } else if (warp == 2) {  // v* is the left vector: vᵀu without conjugation
+            Vector lr, li;
+            hr.load(ur); hi.load(ui); lr.load(vr); li.load(vi);
+            double over_re = hr.dot(lr) - hi.dot(li), over_im = hr.dot(li) + hi.dot(lr);
+            warp_sums(over_re, over_im);
+            if (lane == 0) { fact[6] = over_re; fact[7] = over_im; }
         }
-        // What of the power lies outside the plane of u: rows xᵀP and qᵀP, then the rest, entry by entry.
-        two_transposed(P, STRIDE, m, shrink, x, Ax, q, Aq, room);
+        // What of the power lies outside the plane of u, and outside u where that is real: rows xᵀP and qᵀP, then the rest.
+        two_transposed(P, shrink, x, Ax, q, Aq, room);
+        const double along = fact[2], across = fact[3];
+        double line_sum = 0.0;
         sum = 0.0;
-        for (int i = threadIdx.x; i < m * m; i += THREADS) {
-            const int row = i / m, col = i % m;
-            const double rest = shrink * P[row * STRIDE + col] - x[row] * Ax[col] - q[row] * Aq[col];
-            sum += rest * rest;
+#pragma unroll 2
+        for (int k = 0; k < SIZE * SIZE / THREADS; k++) {
+            const int i = threadIdx.x + k * THREADS, row = i / SIZE, col = i % SIZE;
+            const double entry = shrink * P[row * STRIDE + col], one = Ax[col], two = Aq[col];
+            const double outside = entry - x[row] * one - q[row] * two, beside = entry - ur[row] * (along * one + across * two);
+            sum += outside * outside;
+            line_sum += beside * beside;
         }
-        const double outside = sqrt(block_sum(sum, line));
-        if (warp == 0) {
-            Vector lr, li; lr.load(vr, m); li.load(vi, m);
-            const double over_re = hr.dot(lr) - hi.dot(li), over_im = hr.dot(li) + hi.dot(lr);
-            const double condition = 1.0 / hypot(over_re, over_im), radius = hypot(re, im);
-            const double residual = fmax(fact[2], fact[3]), rounding = 50 * UNIT * condition * norm;
-            const bool accurate = residual * condition < fmax(radius / parts, rounding) && rounding < 1e-6 * radius;
-            const bool certified = accurate && outside < 1e-6;
-            if (certified) {
-                Vector minus = li; minus.scale(-1.0);
-                hr.store(out + 6, m, 2); hi.store(out + 7, m, 2); lr.store(out + 6 + 2 * m, m, 2); minus.store(out + 7 + 2 * m, m, 2);
+        sums<1>(sum, line_sum, others);
+        const double condition = 1.0 / hypot(fact[6], fact[7]), radius = hypot(re, im), rounding = 50 * UNIT * condition * norm;
+        const double residual = sqrt(fmax(fact[4], fact[5])), outside = sqrt(sum), beside = sqrt(line_sum);
+        const bool accurate = residual * condition < fmax(radius / parts, rounding) && rounding < 1e-6 * radius;
+        const bool alone = im != 0.0 ? outside * 4 * condition * (condition + 1) < 0.1 : beside * condition * (condition + 2) < 0.1;
+        const bool certified = accurate && (alone || outside < 1e-6);
+        if (block() == 0) {
+            if (certified && warp < 2) {
+                double* to = out + 6 + 2 * m * warp;
+                hr.spread(to, m, 1.0);
+                hi.spread(to + 1, m, warp == 0 ? 1.0 : -1.0);
             }
             if (threadIdx.x == 0) {
-                fact[4] = certified;
                 out[5] = step;
                 if (certified) { out[0] = radius * up; out[1] = condition; out[2] = re * up; out[3] = im * up; out[4] = 1.0; }
             }
         }
-        __syncthreads();
-        if (fact[4] != 0.0) return;
-        __syncthreads();
+        if (certified) return;
+        all_blocks();
     }
 }
 
 #if TILES == 2
-// K = C^(2^squarings) / its norm for C [SIZE, SIZE], and K g, K^T g for two vectors g without a pattern: for _compressed.py.
+// K = C^(2^squarings) / its norm for C [SIZE, SIZE], and K g, Kᵀ g for two vectors g without a pattern: for _compressed.py.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) core_power(const double* __restrict__ C, double* __restrict__ K, double* __restrict__ right, double* __restrict__ left, long long squarings) {
     extern __shared__ double shared[];
     double* P = shared;
     double* Q = P + SIZE * STRIDE;
     double* room = Q + SIZE * STRIDE;
-    double* line = room + WARPS * SIZE;
-    double* probe = line + 2 * WARPS;
-    double sum = 0.0, trace;
+    double* line = room + 2 * WARPS * SIZE;
+    double* others = line + 4 * WARPS;
+    double* probe = others + 2 * WARPS;
+    double sum = 0.0, trace = 0.0;
     for (int i = threadIdx.x; i < SIZE * SIZE; i += THREADS) {
         const double value = C[i];
         P[i / SIZE * STRIDE + i % SIZE] = value;
         sum += value * value;
     }
-    for (int i = threadIdx.x; i < 2 * SIZE; i += THREADS) {
-        const double s = sin((i + 1) * 12.9898) * 43758.5453;
-        probe[i] = s - trunc(s);
-    }
-    sum = block_sum(sum, line);
-    double shrink = sum > 0.0 ? 1.0 / sqrt(sum) : 0.0;
+    if (threadIdx.x < 2 * SIZE) probe[threadIdx.x] = scattered(threadIdx.x);
+    sums<1>(sum, trace, others);
+    double shrink = sum > 0.0 ? rsqrt(sum) : 0.0;
     for (int step = 0; step < squarings; step++) {
         square(P, Q, shrink * shrink, sum, trace);
-        sum = block_sum(sum, line);
+        sums<1>(sum, trace, line + step % 2 * 2 * WARPS);
         double* swap = P; P = Q; Q = swap;
-        shrink = sum > 0.0 ? 1.0 / sqrt(sum) : 0.0;
+        shrink = sum > 0.0 ? rsqrt(sum) : 0.0;
     }
     for (int i = threadIdx.x; i < SIZE * SIZE; i += THREADS) K[i] = shrink * P[i / SIZE * STRIDE + i % SIZE];
-    for (int i = 0; i < 2; i++) both_products(P, STRIDE, SIZE, shrink, probe + i * SIZE, right + i * SIZE, probe + i * SIZE, left + i * SIZE, room);
+    for (int i = 0; i < 2; i++) both_products(P, shrink, probe + i * SIZE, right + i * SIZE, probe + i * SIZE, left + i * SIZE, room);
 }
 #endif
