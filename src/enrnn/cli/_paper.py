@@ -23,7 +23,7 @@ def add_command(commands: Any) -> None:
     paper.add_argument("--rows", metavar="PATTERN", help="only the runs of such names, as '*/enrnn*' (see --dry-run)")
     paper.add_argument("--seeds", metavar="N", type=int, default=1, help="runs of each row (default: 1)")
     paper.add_argument("--device", default="auto", help="cpu, cuda, cuda:N or auto (the default)")
-    paper.add_argument("--jobs", metavar="N", type=int, help="runs at a time (default: one a core, or one on a GPU)")
+    paper.add_argument("--jobs", metavar="N", type=int, help="runs at a time (default: one a core, or as many as share the GPU)")
     paper.add_argument("--data", metavar="FOLDER", help="the folder with the data sets (else the variable ENRNN_DATA)")
     paper.add_argument("--runs", metavar="FOLDER", default="runs", help="where the directories of runs are (default: runs)")
     paper.add_argument("--out", metavar="FOLDER", help="where the page goes (default: report, or report-quick)")

@@ -41,7 +41,9 @@ def add_commands(commands: Any) -> None:
     sweep.add_argument("--retries", metavar="N", type=int, default=3, help="of a run whose worker was killed (default: 3)")
     sweep.add_argument("--dry-run", action="store_true", help="check everything, say how many runs there are, and do none")
     sweep.add_argument("--runner", choices=("local", "ray"), default="local", help="processes here (the default), or Ray")
-    sweep.add_argument("--workers", metavar="N", type=int, help="local: processes (default: by cores and threads; one a GPU)")
+    sweep.add_argument(
+        "--workers", metavar="N", type=int, help="local: processes (default: by cores, or as many as share the GPUs)"
+    )
     sweep.add_argument("--address", help="ray: the cluster's HOST:PORT, or auto (default: a cluster of this machine alone)")
     sweep.add_argument("--cpus-per-run", metavar="X", type=float, help="ray: (default: the runs' threads)")
     sweep.add_argument("--gpus-per-run", metavar="X", type=float, help="ray: such as 0.25 for four on a GPU (default: 1 on cuda)")

@@ -1,7 +1,7 @@
 """The whole of it: run what is missing, collect, write."""
 
+import contextlib
 import json
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from ..sweep._outcome import outcome
+from ..sweep._processes import cores
+from ..sweep._sharing import Sharing, shared
 from ..training import RunFolder
 from ._collect import collect
 from ._cost import cost_file, measure_cost
@@ -36,13 +38,15 @@ def reproduce(
 
     A finished run is never repeated, a begun one goes on, one that has failed is left alone unless `retry`. Returns the results.
     """
+    if jobs is not None and jobs < 1:
+        raise ValueError(f"--jobs takes the number of runs at a time, at least 1, got: {jobs}")
     runs, out = Path(runs), Path(out)
     chosen = device_of(device)
     planned = plan(what, quick, seeds, chosen, data, rows)
     for reason in dict.fromkeys(planned.left_out.values()):
         names = [name for name, why in planned.left_out.items() if why == reason]
         say(f"left out: {', '.join(names)}: {reason}")
-    _run(planned, runs, at_once(jobs, chosen), retry, say)
+    _run(planned, runs, jobs, chosen, retry, say)
     for _ in planned.measures:
         if not cost_file(runs, chosen).exists():
             say("timing the Schur form")
@@ -68,21 +72,19 @@ def device_of(name: str) -> str:
     return ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
 
 
-def at_once(jobs: int | None, device: str) -> int:
-    """As many as asked for; else one on a GPU, and one a core on a CPU."""
-    if jobs is not None and jobs < 1:
-        raise ValueError(f"--jobs takes the number of runs at a time, at least 1, got: {jobs}")
-    return jobs or (
-        1 if device != "cpu" else len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+def at_once(jobs: int | None, device: str, todo: int) -> Sharing:
+    """As many as asked for; else one a core on a CPU, and as many as can share a GPU. To be closed."""
+    if device.startswith("cuda"):
+        return shared(1, jobs, todo)
+    processes = jobs or (cores() if device == "cpu" else 1)
+    return Sharing(processes, f"{processes} at a time", {})
 
 
-def _run(planned: Plan, runs: Path, at_once: int, retry: bool, say: Callable[[str], None]) -> None:
+def _run(planned: Plan, runs: Path, jobs: int | None, device: str, retry: bool, say: Callable[[str], None]) -> None:
     waiting = planned.waiting(runs)
     todo = [job for job in waiting if retry or outcome(RunFolder(runs / job.folder_name)).status != "failed"]
     old = len(waiting) - len(todo)
     failed = f"; {old} failed before and are left alone (--retry)" if old else ""
-    say(f"{len(planned.jobs)} runs, {len(todo)} to do, {at_once} at a time{failed}")
     begun, count = time.monotonic(), 0
 
     def ended(job: Job) -> None:
@@ -90,8 +92,10 @@ def _run(planned: Plan, runs: Path, at_once: int, retry: bool, say: Callable[[st
         count += 1
         say(f"[{count}/{len(todo)}, {time.monotonic() - begun:.0f} s] {_told(job, runs)}")
 
-    if todo:
-        perform(todo, runs, at_once, ended)
+    with contextlib.closing(at_once(jobs, device, len(todo))) as sharing:
+        say(f"{len(planned.jobs)} runs, {len(todo)} to do, {sharing.words}{failed}")
+        if todo:
+            perform(todo, runs, sharing.processes, ended, sharing.environment)
 
 
 def _told(job: Job, runs: Path) -> str:

@@ -9,21 +9,25 @@ import os
 import signal
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from ..training._signals import StopSignals
-from ._processes import context_with, deaf, follow_the_driver
+from ._mps import VISIBLE
+from ._processes import context_with, deaf, follow_the_driver, for_cuda
+from ._sharing import Sharing
 from ._stopped import SweepStoppedError
-from ._work import Job, leave_error, work
+from ._work import LOST, Job, forget_error, leave_error, work
 
 TICK = 0.25
 """Seconds between two looks at what the workers do."""
 BUSY = 1.0
 """Seconds until a run that another process is at work on is tried again."""
+RECOVERY = 5.0
+"""Seconds until a run whose process has lost its GPU is tried again: MPS takes none before all that it has lost are gone."""
 
 Tick = Callable[[set[str]], None]
 """Is told, a few times a second, the names of the runs under way."""
@@ -33,17 +37,19 @@ Tick = Callable[[set[str]], None]
 class _Worker:
     process: BaseProcess
     pipe: Connection
+    gpu: int | None
     job: Job | None = None
 
 
 @dataclass
 class LocalRunner:
-    """`workers` processes. A run whose worker has died more than `retries` times has failed."""
+    """`workers` processes, as many on each of `gpus`. A run whose worker has died more than `retries` times has failed."""
 
     runs: Path
     workers: int
     retries: int = 3
     gpus: int = 0
+    sharing: Sharing | None = None
     _deaths: Counter[str] = field(default_factory=Counter)
 
     def run(self, jobs: Sequence[Job], tick: Tick) -> None:
@@ -59,8 +65,14 @@ class LocalRunner:
         if signals.received:
             raise SweepStoppedError(signals.received)
 
+    @property
+    def about(self) -> str:
+        return "" if self.sharing is None else self.sharing.words
+
     def close(self) -> None:
-        """There is nothing to close: workers end with the jobs they were started for."""
+        """Workers end with the jobs they were started for; what they shared a GPU through ends here."""
+        if self.sharing is not None:
+            self.sharing.close()
 
     def _hand_out(self, queue: deque[tuple[float, Job]], crew: list[_Worker]) -> None:
         for _ in range(len(queue)):
@@ -72,7 +84,8 @@ class LocalRunner:
                 queue.append((earliest, job))
                 continue
             if free is None:
-                free = _started(len(crew), self.gpus)
+                environment = {} if self.sharing is None else self.sharing.environment
+                free = _started(least_used(self.gpus, [worker.gpu for worker in crew]), environment)
                 crew.append(free)
             free.job = job
             with contextlib.suppress(BrokenPipeError):  # it has died since, as its pipe will tell
@@ -87,7 +100,10 @@ class LocalRunner:
             worker.process.join()
             worker.pipe.close()
             if job is not None and self._may_try_again(job, worker.process.exitcode):
-                queue.appendleft((0.0, job))
+                lost = worker.process.exitcode == LOST
+                if lost:
+                    forget_error(job.config, self.runs)
+                queue.appendleft((time.monotonic() + RECOVERY if lost else 0.0, job))
             return
         if ended == "busy" and job is not None:
             queue.append((time.monotonic() + BUSY, job))
@@ -96,6 +112,8 @@ class LocalRunner:
         self._deaths[job.name] += 1
         if self._deaths[job.name] <= self.retries:
             return True
+        if code == LOST:  # its worker has left the error
+            return False
         times = f"{self._deaths[job.name]} times"
         leave_error(job.config, self.runs, "WorkerDied", f"its worker process was ended {times}, the last time {_cause(code)}")
         return False
@@ -115,21 +133,26 @@ def _ended(crew: list[_Worker]) -> Iterator[None]:
             worker.process.join()
 
 
-def _started(number: int, gpus: int) -> _Worker:
+def least_used(gpus: int, used: Sequence[int | None]) -> int | None:
+    """Which of so many GPUs the next worker is to have, besides those that others have. None: it is not for us to say."""
+    return min(range(gpus), key=used.count, default=None)
+
+
+def _started(gpu: int | None, environment: Mapping[str, str]) -> _Worker:
     context = context_with("enrnn.sweep._work")
     here, there = context.Pipe()
-    process = context.Process(target=_serve, args=(there, number % gpus if gpus else None), daemon=True)
+    process = context.Process(target=_serve, args=(there, gpu, for_cuda(environment)), daemon=True)
     with deaf():
         process.start()
     there.close()
-    return _Worker(process, here)
+    return _Worker(process, here, gpu)
 
 
-def _serve(pipe: Connection, gpu: int | None) -> None:
-    follow_the_driver()
+def _serve(pipe: Connection, gpu: int | None, environment: Mapping[str, str | None]) -> None:
+    follow_the_driver(environment)
     if gpu is not None:
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        os.environ["CUDA_VISIBLE_DEVICES"] = visible.split(",")[gpu] if visible else str(gpu)
+        visible = os.environ.get(VISIBLE)
+        os.environ[VISIBLE] = visible.split(",")[gpu] if visible else str(gpu)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
         while True:
             pipe.send(work(*pipe.recv()))

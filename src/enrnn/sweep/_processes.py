@@ -1,13 +1,18 @@
-"""Processes that work for a driver: they do not hear the terminal's Ctrl-C, and save and end when the driver has died."""
+"""Processes that work for a driver: they do not hear the terminal's Ctrl-C, and save and end when the driver has died.
+
+What CUDA reads from the environment is handed to them. They would have it as it was when the server that starts them was started.
+"""
 
 import contextlib
 import multiprocessing as mp
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from multiprocessing.connection import wait
 from typing import Any
+
+from ._mps import PIPES, VISIBLE
 
 
 def context_with(preload: str) -> Any:
@@ -17,6 +22,16 @@ def context_with(preload: str) -> Any:
     if method == "forkserver":
         context.set_forkserver_preload([preload, "torch._dynamo"])
     return context
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def for_cuda(changes: Mapping[str, str]) -> dict[str, str | None]:
+    """What is in this process's environment for CUDA, with these changes. None: it must not be there."""
+    return {name: changes.get(name, os.environ.get(name)) for name in (PIPES, VISIBLE)}
 
 
 @contextlib.contextmanager
@@ -32,10 +47,14 @@ def deaf() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def follow_the_driver() -> None:
-    """To be called first in such a process."""
+def follow_the_driver(environment: Mapping[str, str | None]) -> None:
+    """To be called first in such a process, before CUDA starts there, with what the driver's `for_cuda` has returned."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_stop_with_the_driver, daemon=True).start()
+    for name, value in environment.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
 
 
 def _stop_with_the_driver() -> None:

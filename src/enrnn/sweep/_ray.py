@@ -79,6 +79,10 @@ class RayRunner:
         several = self.gpus > 0 and any(node["Resources"].get("GPU", 0) > 1 for node in self.ray.nodes())
         self._remote = self.ray.remote(max_calls=1)(_task) if several else self.ray.remote(_task)
 
+    @property
+    def about(self) -> str:
+        return ""
+
     def run(self, jobs: Sequence[Job], tick: Tick) -> None:
         """Do the jobs; return when all have ended. SIGINT or SIGTERM: save and stop them all, and raise."""
         pending = {self._submitted(job): job for job in jobs}

@@ -1,7 +1,6 @@
 """A sweep from beginning to end: its points, an engine that does the runs, and the table of how they do."""
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,10 @@ from ..training import Config
 from ..training._settings import nearest
 from ._grid import Point, axis, drawn, grid, paper_axes
 from ._local import LocalRunner, Tick
+from ._outcome import outcome
+from ._processes import cores
 from ._rungs import jobs_of
+from ._sharing import shared
 from ._standing import Row, Standing
 from ._sweep import Sweep
 from ._table import LiveTable, summary, table
@@ -23,6 +25,11 @@ from ._work import Job
 
 class Runner(Protocol):
     """An engine: does jobs, and returns when all of them have ended. What came of them is in the directories."""
+
+    @property
+    def about(self) -> str:
+        """A few words on what it works with, if there is something to say."""
+        ...
 
     def run(self, jobs: Sequence[Job], tick: Tick) -> None: ...
 
@@ -56,16 +63,22 @@ def points_of(base: Config, grids: Sequence[str], paper: bool, random: int | Non
 
 
 def local_runner(sweep: Sweep, workers: int | None = None, retries: int = 3) -> LocalRunner:
-    """As many workers as there are cores for, by the runs' own number of threads; one a GPU."""
+    """As many workers as there are cores for, by the runs' own number of threads; on GPUs, as many as can share them.
+
+    To be closed, by `run_sweep` or by hand.
+    """
+    if workers is not None and workers < 1:
+        raise ValueError(f"--workers must be at least 1, got: {workers}")
     run = sweep.base.run
-    gpus = torch.cuda.device_count() if run.device.startswith("cuda") else 0
-    if run.device.startswith("cuda") and not gpus:
+    if not run.device.startswith("cuda"):
+        return LocalRunner(sweep.runs, workers or max(1, cores() // run.threads), retries)
+    gpus = torch.cuda.device_count()
+    if not gpus:
         raise ValueError(f"run.device is {run.device!r}, but torch sees no such device here; choose cpu")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    chosen = workers if workers is not None else gpus or max(1, cores // run.threads)
-    if chosen < 1:
-        raise ValueError(f"--workers must be at least 1, got: {chosen}")
-    return LocalRunner(sweep.runs, chosen, retries, gpus if run.device == "cuda" else 0)
+    todo = sum(outcome(trial.folder).status != "finished" for trial in sweep.trials)
+    spread = gpus if run.device == "cuda" else 0
+    sharing = shared(spread or 1, workers, todo)
+    return LocalRunner(sweep.runs, sharing.processes, retries, spread, sharing)
 
 
 def run_sweep(sweep: Sweep, runner: Callable[[], Runner], retry: bool = False) -> list[Row]:
@@ -76,7 +89,7 @@ def run_sweep(sweep: Sweep, runner: Callable[[], Runner], retry: bool = False) -
     with contextlib.closing(runner()) as engine:
         sweep.write()
         standing = Standing(sweep)
-        print(f"{sweep.path}: {summary(standing.rows())}")
+        print(f"{sweep.path}: {summary(standing.rows())}" + (f"; {engine.about}" if engine.about else ""))
         with LiveTable(standing) as live:
             jobs_of(sweep, retry, lambda jobs: engine.run(jobs, live.tick))
     rows = standing.rows()

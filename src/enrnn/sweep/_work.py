@@ -19,6 +19,9 @@ from ._outcome import ERROR
 
 Ended = Literal["finished", "paused", "stopped", "busy", "failed"]
 
+LOST = 75
+"""The status of a process that ends because it has lost its GPU; another can go on with its run (EX_TEMPFAIL)."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -33,11 +36,14 @@ class Job:
 
 
 def work(values: Mapping[str, Any], runs: str, until: int | None) -> Ended:
-    """Do the run, or go on with it. An error of its own is left in error.json; "busy": another process is at work on it."""
+    """Do the run, or go on with it. An error of its own is left in error.json; "busy": another process is at work on it.
+
+    If the GPU is lost with the error, this ends the process, which can do no other run either.
+    """
     config = Config.from_dict(values)
     pause = Pause(until)
     try:
-        (Path(runs) / config.folder_name / ERROR).unlink(missing_ok=True)
+        forget_error(config, Path(runs))
         train(config, runs, pause)
     except StoppedError:
         return "paused" if pause.reached else "stopped"
@@ -45,6 +51,7 @@ def work(values: Mapping[str, Any], runs: str, until: int | None) -> Ended:
         return "busy"
     except Exception as error:
         leave_error(config, Path(runs), type(error).__name__, str(error))
+        end_if_lost(config.run.device)
         return "failed"
     finally:
         _tidy()
@@ -63,6 +70,21 @@ def leave_error(config: Config, runs: Path, kind: str, message: str) -> None:
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
     replace(folder.path / ERROR, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def forget_error(config: Config, runs: Path) -> None:
+    """The run is tried again."""
+    (runs / config.folder_name / ERROR).unlink(missing_ok=True)
+
+
+def end_if_lost(device: str) -> None:
+    """End this process if CUDA no longer works in it: after a fault, for good; under MPS also after that of another process."""
+    if not device.startswith("cuda") or (torch.device(device).index or 0) >= torch.cuda.device_count():
+        return
+    try:
+        torch.cuda.synchronize(device)
+    except Exception:
+        os._exit(LOST)  # not by way of destructors, which would call CUDA
 
 
 class Pause(Watch):

@@ -1,0 +1,53 @@
+"""How many processes work on a machine's GPUs at a time, and how those on one GPU share it."""
+
+from typing import NamedTuple
+
+from ._mps import Daemon, NoDaemonError, daemon, there
+from ._processes import cores
+
+RUNS_A_GPU = 6
+"""Runs at a time on a GPU that is shared through MPS, where nobody says how many, and the machine has two cores for each of them.
+
+From a measurement (benchmarks/packing.py) of the adding problem on an H200.
+"""
+
+
+class Sharing(NamedTuple):
+    """`processes` on the GPUs. `words` tell how they share them; `environment` is for theirs, before CUDA starts there."""
+
+    processes: int
+    words: str
+    environment: dict[str, str]
+    daemon: Daemon | None = None
+
+    def close(self) -> None:
+        """To be called when the processes have ended."""
+        if self.daemon is not None:
+            self.daemon.close()
+
+
+def shared(gpus: int, processes: int | None, runs: int) -> Sharing:
+    """Have `runs` runs done on so many GPUs, by so many processes; None: by as many as pay."""
+    wanted = processes if processes is not None else gpus * by_default(gpus)
+    at_once = max(1, min(wanted, runs))
+    if at_once <= gpus:
+        return Sharing(wanted, _words(at_once, gpus), {})
+    try:
+        ours = daemon()
+    except NoDaemonError as reason:
+        if processes is None:
+            return Sharing(gpus, _words(gpus, gpus, f"as {reason}"), {})
+        return Sharing(wanted, _words(at_once, gpus, f"taking turns, as {reason}: that is hardly faster than one at a time"), {})
+    if ours is None:
+        return Sharing(wanted, _words(at_once, gpus, "through the MPS daemon that is running"), {})
+    return Sharing(wanted, _words(at_once, gpus, "through MPS"), ours.environment, ours)
+
+
+def by_default(gpus: int) -> int:
+    """Processes on each of so many GPUs: one where they would take turns."""
+    return max(1, min(RUNS_A_GPU, cores() // (2 * gpus))) if there() else 1
+
+
+def _words(at_once: int, gpus: int, how: str = "") -> str:
+    where = "one GPU" if gpus == 1 else f"{gpus} GPUs"
+    return f"{at_once} at a time on {where}" + (f", {how}" if how else "")
