@@ -8,6 +8,10 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
+
+LEAK = 0.1
+"""The slope of the leaky ReLU below zero, oRNN's."""
 
 
 class Nonlinearity(NamedTuple):
@@ -45,6 +49,15 @@ def paired_modrelu(z: Tensor, bias: Tensor | None = None) -> Tensor:
     return z * torch.cat([scale, scale], dim=-1)
 
 
+def _leaky_relu(z: Tensor, bias: Tensor | None) -> Tensor:
+    return F.leaky_relu(_biased(z, bias), LEAK)
+
+
+def _pull_back_leaky_relu(h: Tensor, bias: Tensor | None, g: Tensor) -> Tensor:
+    """h has the sign of z. Where it is zero, z was zero or `LEAK·z` underflowed: torch has the lower slope in either case."""
+    return torch.where(h > 0, g, LEAK * g)
+
+
 def _pull_back_modrelu(h: Tensor, bias: Tensor | None, g: Tensor) -> Tensor:
     return g if bias is None else (h != 0).to(h.dtype) * g
 
@@ -77,6 +90,7 @@ def _biased(z: Tensor, bias: Tensor | None) -> Tensor:
 NONLINEARITIES: dict[str, Nonlinearity] = {
     "modrelu": Nonlinearity(modrelu, _pull_back_modrelu, lambda h, dz: torch.sign(h) * dz),
     "relu": Nonlinearity(lambda z, b: torch.relu(_biased(z, b)), lambda h, b, g: (h > 0).to(h.dtype) * g),
+    "leaky_relu": Nonlinearity(_leaky_relu, _pull_back_leaky_relu),
     "tanh": Nonlinearity(lambda z, b: torch.tanh(_biased(z, b)), lambda h, b, g: (1 - h * h) * g),
     "identity": Nonlinearity(_biased, lambda h, b, g: g),
     "paired_modrelu": Nonlinearity(paired_modrelu, _pull_back_paired_modrelu, _bias_gradient_paired_modrelu, parts=2),

@@ -29,7 +29,7 @@ def scattered(**settings: object) -> enrnn.ENRNN:
     return layer
 
 
-@pytest.mark.parametrize("nonlinearity", ["modrelu", "relu", "tanh"])
+@pytest.mark.parametrize("nonlinearity", ["modrelu", "relu", "leaky_relu", "tanh"])
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("packed", [False, True])
 def test_outputs_and_gradients_equal_the_cpu(nonlinearity: str, bidirectional: bool, packed: bool, record: Recorder) -> None:

@@ -32,8 +32,9 @@ def test_every_size(n: int, full: bool, record: Recorder) -> None:
     """A rotation of nonlinearities, biases, lengths, steps and batches over the sizes; all of them with --full."""
     index = SIZES.index(n)
     names = [name for name in NAMES if n % NONLINEARITIES[name].parts == 0]
+    place = index + index // len(NAMES)  # a place further each time round, or a name would always meet the same lengths
     cases = []
-    for k, name in enumerate(names if full else [names[index % len(names)]]):
+    for k, name in enumerate(names if full else [names[place % len(names)]]):
         for steps, batch in [(1, 1), (9, 5), (6, 33), (2, 3)][: 4 if full else 2]:
             cases.append(problem(steps, batch, n, name, bias=(index + k) % 4 != 3, lengths=(index + k) % 3 == 1))
     worst = max(excess(_cuda, case, "cuda") for case in cases)
@@ -154,6 +155,43 @@ def test_what_is_not_finite_stays_visible(name: str) -> None:
         assert not torch.isfinite(found[1:, 1]).all() or name in ("tanh",) or poison == float("inf")
 
 
+@pytest.mark.parametrize("n", [128, 512])
+def test_leaky_relu_where_all_states_are_zero(n: int) -> None:
+    """The slope of autograd there, in one block and in a cluster: the lower one, of zeros of either sign."""
+    given = problem(4, 3, n, "leaky_relu")
+    gradients = []
+    for backend, dtype, device in (("reference", torch.float64, "cpu"), ("cuda", torch.float32, "cuda")):
+        inputs = torch.zeros_like(given.inputs, dtype=dtype, device=device)
+        inputs[:, 1] = -0.0
+        leaves = [inputs.requires_grad_(), torch.zeros_like(inputs[0]).requires_grad_()]
+        states = recurrence(leaves[0], given.weight.to(device, dtype), None, leaves[1], "leaky_relu", backend=backend)
+        assert not states.any()
+        gradients.append(torch.autograd.grad(states, leaves, given.upstream.to(device, dtype)))
+    for exact, found in zip(*gradients, strict=True):
+        torch.testing.assert_close(found.double().cpu(), exact, rtol=1e-4, atol=2e-5 * float(exact.abs().max()))
+
+
+@pytest.mark.parametrize(("n", "reflectors"), [(128, 16), (512, None)])
+def test_ornn_runs_on_the_kernel(n: int, reflectors: int | None) -> None:
+    """At the sizes of the paper's rows: states and all gradients, against the float64 reference."""
+    torch.manual_seed(0)
+    exact = enrnn.ORNN(2, n, reflectors=reflectors, backend="reference", dtype=torch.float64)
+    layer = enrnn.ORNN(2, n, reflectors=reflectors, device="cuda")
+    layer.load_state_dict(exact.state_dict())
+    exact.load_state_dict(layer.state_dict())  # as float32 has it
+    assert layer.backend_used == "cuda"
+    x = torch.randn(9, 5, 2)
+    answers = []
+    for each, given in ((exact, x.double()), (layer, x.cuda())):
+        output = each(given)[0]
+        output.square().mean().backward()
+        gradients = {name: parameter.grad for name, parameter in each.named_parameters()}
+        answers.append({"output": output.detach(), **gradients})
+    for name, value in answers[0].items():
+        found = answers[1][name].double().cpu()
+        torch.testing.assert_close(found, value, rtol=1e-4, atol=2e-5 * float(value.abs().max()), msg=name)
+
+
 def test_many_sequences_and_the_final_state_alone() -> None:
     """10,000 sequences; the final state takes no memory for the others."""
     for n in (20, 96, 192, 374):
@@ -244,7 +282,7 @@ def test_shapes_hold_every_size_up_to_1100(record: Recorder) -> None:
         assert shape_for(n, 32, 1, limits) is not None, n
 
 
-@pytest.mark.parametrize("nonlinearity", ["modrelu", "relu", "paired_modrelu"])
+@pytest.mark.parametrize("nonlinearity", ["modrelu", "relu", "leaky_relu", "paired_modrelu"])
 @pytest.mark.parametrize("shape", [(1, 1, 2), (3, 5, 34), (50, 7, 160), (9, 32, 1030)])
 def test_the_bias_gradient_in_one_pass(nonlinearity: str, shape: tuple[int, int, int]) -> None:
     h, dz = (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))

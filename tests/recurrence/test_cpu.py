@@ -18,7 +18,7 @@ from tests._record import Recorder
 
 pytest.importorskip("numba", reason="the cpu engine is compiled by numba")
 
-NONLINEARITIES = ("modrelu", "relu", "tanh", "identity", "paired_modrelu")
+NONLINEARITIES = ("modrelu", "relu", "leaky_relu", "tanh", "identity", "paired_modrelu")
 SIZES, BATCHES, STEPS = (1, 2, 3, 7, 17, 33, 65, 96, 129, 172), (1, 2, 3, 5, 50), (1, 2, 9)
 NAN = float("nan")
 
@@ -33,6 +33,8 @@ def sigma(z: Tensor, b: Tensor | None, nonlinearity: str) -> Tensor:
         scale = torch.where(modulus == 0, 0, torch.relu(modulus + b) / modulus)
         return z * torch.cat([scale, scale], dim=-1)
     z = z if b is None else z + b
+    if nonlinearity == "leaky_relu":
+        return torch.where(z > 0, z, 0.1 * z)
     return {"relu": torch.relu, "tanh": torch.tanh, "identity": torch.clone}[nonlinearity](z)
 
 
@@ -47,6 +49,8 @@ def pull_back(g: Tensor, h: Tensor, b: Tensor | None, nonlinearity: str) -> Tens
         scale = modulus / (modulus - b)
         pulled = torch.where(modulus == 0, 0, scale * gradient + (1 - scale) * u * (u.conj() * gradient).real)
         return torch.cat([pulled.real, pulled.imag], dim=-1)
+    if nonlinearity == "leaky_relu":
+        return torch.where(h > 0, g, 0.1 * g)
     slope = {"modrelu": h != 0, "relu": h > 0, "tanh": 1 - h * h, "identity": torch.ones_like(h)}[nonlinearity]
     return g * slope.to(g.dtype)
 

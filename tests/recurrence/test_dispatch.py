@@ -53,6 +53,60 @@ def test_paired_modrelu_is_modrelu_of_complex_numbers() -> None:
     assert not gradient[2, [1, 5]].any()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+def test_leaky_relu_and_its_slope_by_the_output_are_torchs(dtype: torch.dtype) -> None:
+    """To the bit, at zeros of both signs, where a tenth underflows, and where there is no number."""
+    edges = [0.0, -0.0, torch.finfo(dtype).smallest_normal, 5e-324, 1e-45, 1e30, float("inf"), float("nan")]
+    z = torch.cat([torch.tensor(edges, dtype=dtype), torch.randn(50, dtype=dtype)])
+    z = torch.cat([z, -z]).requires_grad_()
+    g = torch.randn_like(z)
+    expected = torch.nn.functional.leaky_relu(z, 0.1)
+    (gradient,) = torch.autograd.grad(expected, z, g)
+    leaky = NONLINEARITIES["leaky_relu"]
+    h = leaky.function(z.detach(), None)
+    torch.testing.assert_close(h, expected.detach(), rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(leaky.pull_back(h, None, g), gradient, rtol=0, atol=0)
+    assert (h == 0).sum() > 4  # zeros, and what underflowed
+
+
+@pytest.mark.parametrize("backend", ["torch", "cpu"])
+@pytest.mark.parametrize("lengths", [False, True], ids=["whole", "lengths"])
+def test_leaky_relu_as_an_operator(backend: str, lengths: bool) -> None:
+    """Its gradient by differences, what torch asks of an operator, and the slope of autograd where all states are zero."""
+    tensors, ends, upstream = leaves("leaky_relu", n=5, lengths=lengths)
+    assert torch.autograd.gradcheck(lambda *each: recurrence(*each, "leaky_relu", lengths=ends, backend=backend), tensors)
+    inputs, weight, bias, initial = tensors
+    arguments = (inputs, weight, None, None, bias, initial, "leaky_relu", ends, backend)
+    torch.library.opcheck(torch.ops.enrnn.recurrence.default, arguments)
+    answers = []
+    for each in (backend, "reference"):
+        zeros = [torch.zeros_like(part) if part is not weight else weight for part in tensors]
+        zeros = [part.detach().requires_grad_() for part in zeros]
+        states = recurrence(*zeros, "leaky_relu", lengths=ends, backend=each)
+        assert not states.any()
+        answers.append(torch.autograd.grad(states, zeros, upstream))
+    for found, exact in zip(*answers, strict=True):
+        torch.testing.assert_close(found, exact)
+
+
+def test_two_parts_with_a_leaky_relu() -> None:
+    """In ENRNN, by its name and as a callable that torch differentiates."""
+    torch.manual_seed(0)
+    layer = enrnn.ENRNN(3, 9, nonlinearity="leaky_relu", dtype=torch.float64)
+    slow = enrnn.ENRNN(3, 9, nonlinearity=lambda z: torch.nn.functional.leaky_relu(z, 0.1), dtype=torch.float64)
+    slow.load_state_dict(layer.state_dict())
+    assert (layer.backend_used, slow.backend_used) == ("cpu", "reference")
+    x, answers = torch.randn(6, 4, 3, dtype=torch.float64), []
+    for each in (layer, slow):
+        output = each(x)[0]
+        output.square().sum().backward()
+        answers.append([output.detach(), *(parameter.grad for parameter in each.parameters())])
+    for found, exact in zip(*answers, strict=True):
+        torch.testing.assert_close(found, exact)
+    with pytest.raises(ValueError, match="'leaky_relu'"):
+        enrnn.ENRNN(3, 9, nonlinearity="leaky")
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("steps", [1, 2, 200])
 def test_the_final_state_alone(backend: str, steps: int) -> None:

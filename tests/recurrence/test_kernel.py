@@ -54,17 +54,18 @@ def variants(arch: str) -> list[tuple[Shape, str, bool]]:
     sizes = (
         [20, 96, 160, 192, 224, 310, 374, 468, 720, 1030]
         if arch == "sm_90"
-        else [310, 720]
+        else [160, 310, 720]
         if arch == "sm_100"
         else [32, 128, 224]
     )
     found = []
     for index, n in enumerate(sizes):
         for backward in (False, True):
-            name = NAMES[(index + 2 * backward) % len(NAMES)]
+            name = NAMES[(index + 3 * backward) % len(NAMES)]
             shape = shape_for(n, 32, NONLINEARITIES[name].parts, CHIPS[arch])
             assert shape is not None, (arch, n)
             found.append((shape, name, backward))
+    assert {name for _, name, _ in found} == set(NAMES)
     return found
 
 

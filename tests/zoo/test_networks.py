@@ -120,6 +120,24 @@ def test_baked_it_is_torchs_rnn_or_a_plain_layer() -> None:
         assert (baked(x)[0] - layer(x)[0]).abs().max() <= 1e-6
 
 
+@pytest.mark.parametrize("backend", ["auto", "torch", "reference"])
+def test_ornns_leaky_relu_is_torchs_of_slope_a_tenth(backend: str) -> None:
+    """Outputs and gradients of the network by the operator it runs on and by a callable, from the same state dict."""
+    layer = network("ORNN", num_layers=2, dtype=torch.float64, backend=backend)
+    plain = network("ORNN", num_layers=2, dtype=torch.float64, nonlinearity=lambda z: nn.functional.leaky_relu(z, 0.1), seed=1)
+    plain.load_state_dict(layer.state_dict())
+    assert layer.backend_used == network("SCORNN", backend=backend).backend_used
+    assert "nonlinearity='leaky_relu'" in repr(layer)
+    x, answers = torch.randn(7, 4, 3, dtype=torch.float64), []
+    for each in (layer, plain):
+        output = each(x)[0]
+        output.square().sum().backward()
+        answers.append([output.detach(), *(parameter.grad for parameter in each.parameters())])
+    assert (answers[0][0] < 0).any()
+    for found, exact in zip(*answers, strict=True):
+        torch.testing.assert_close(found, exact)
+
+
 @pytest.mark.parametrize("kind", [ORNN, VorontsovRNN, SCURNN, URNN, FullCapacityURNN])
 def test_the_state_to_start_from_is_learned(kind: type[OneMatrixRNN]) -> None:
     torch.manual_seed(0)

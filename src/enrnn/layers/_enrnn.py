@@ -36,7 +36,8 @@ class ENRNN(LongShort, RecurrentLayer):
 
     Arguments:
         input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, device, dtype: as `torch.nn.RNN`.
-        nonlinearity: "modrelu" (the bias is its threshold), "relu", "tanh", "identity", or any pointwise callable.
+        nonlinearity: "modrelu" (the bias is its threshold), "relu", "leaky_relu" (of slope 0.1 below zero), "tanh",
+            "identity", or any pointwise callable.
         short_size: units of the short-term state: an int counts them, a float is a fraction of `hidden_size` (rounded),
             None takes 40 %. 0 gives scoRNN; `hidden_size` a purely short-term network.
         coupling: whether `W_C` is there (3) or not (1).

@@ -15,7 +15,7 @@ class EURNN(ComplexRNN):
 
     Arguments:
         hidden_size: twice the number n of complex units.
-        nonlinearity: the modReLU of complex numbers, or "relu", "tanh", "identity" on real and imaginary parts alike.
+        nonlinearity: the modReLU of complex numbers, or "relu", "leaky_relu", "tanh", "identity" on real and imaginary parts.
         capacity: L, the number of layers in the tunable style; None for two, as the authors' code has it. With n, `W` can be any
             unitary matrix.
         style: "tunable" for layers of neighbours, or "fft" for log₂ n layers at the distances of a Fourier transform, for n a

@@ -20,7 +20,7 @@ class FullCapacityURNN(ComplexRNN):
 
     Arguments:
         hidden_size: twice the number of complex units.
-        nonlinearity: the modReLU of complex numbers, or "relu", "tanh", "identity" on real and imaginary parts alike.
+        nonlinearity: the modReLU of complex numbers, or "relu", "leaky_relu", "tanh", "identity" on real and imaginary parts.
         polish_every: after how many steps rounding is taken out of `W`.
         learn_initial: whether the state that sequences start from is trained.
         The others: as `ENRNN`.

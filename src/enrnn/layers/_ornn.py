@@ -5,23 +5,17 @@ from functools import partial
 from typing import Unpack
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from ..matrices import Householder
 from ._module import Pointwise
 from ._one_matrix import LayerOptions, OneMatrixRNN
 
 
-def leaky_relu(z: Tensor) -> Tensor:
-    """Slope 0.1 below zero."""
-    return F.leaky_relu(z, 0.1)
-
-
 class ORNN(OneMatrixRNN):
     """`W = H_1 ⋯ H_m`, each `H_j` a reflection: see `Householder`.
 
     Arguments:
-        nonlinearity: the paper's leaky ReLU of slope 0.1, which runs on the reference path alone, or as `ENRNN`.
+        nonlinearity: the leaky ReLU of the paper's code, of slope 0.1 below zero, or as `ENRNN`.
         reflectors: m; None for as many as units.
         learn_initial: whether the state that sequences start from is trained.
         The others: as `ENRNN`.
@@ -34,7 +28,7 @@ class ORNN(OneMatrixRNN):
         input_size: int,
         hidden_size: int,
         num_layers: int = 1,
-        nonlinearity: Pointwise = leaky_relu,
+        nonlinearity: Pointwise = "leaky_relu",
         *,
         reflectors: int | None = None,
         learn_initial: bool = True,

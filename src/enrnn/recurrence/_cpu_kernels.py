@@ -29,6 +29,8 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from ..nonlinearities import LEAK
+
 Rows: TypeAlias = tuple[int, int]
 Steps: TypeAlias = tuple[int, int, int]
 
@@ -49,13 +51,14 @@ TILE_ROWS = (0, 8, 8, 8, 6) if _AVX512 or _NEON else (0, 6, 5, 4)
 MOST_VECTORS = len(TILE_ROWS) - 1
 
 # What a tile does with its sum and the side.
-STORE, ADD, RELU, MODRELU, TIMES_POSITIVE, TIMES_NONZERO, TIMES_TANH_SLOPE = range(7)
+STORE, ADD, RELU, LEAKY_RELU, MODRELU, TIMES_POSITIVE, TIMES_LEAKY_SLOPE, TIMES_NONZERO, TIMES_TANH_SLOPE = range(9)
 # What is left to do on whole rows when all tiles of a step are done.
 NOTHING, TANH, PAIRED_MODRELU = range(3)
 
 FORWARD = {
     "identity": (ADD, NOTHING),
     "relu": (RELU, NOTHING),
+    "leaky_relu": (LEAKY_RELU, NOTHING),
     "modrelu": (MODRELU, NOTHING),
     "tanh": (ADD, TANH),
     "paired_modrelu": (STORE, PAIRED_MODRELU),
@@ -63,6 +66,7 @@ FORWARD = {
 BACKWARD = {
     "identity": (STORE, NOTHING),
     "relu": (TIMES_POSITIVE, NOTHING),
+    "leaky_relu": (TIMES_LEAKY_SLOPE, NOTHING),
     "modrelu": (TIMES_NONZERO, NOTHING),
     "tanh": (TIMES_TANH_SLOPE, NOTHING),
     "paired_modrelu": (STORE, PAIRED_MODRELU),
@@ -73,11 +77,15 @@ TINY = 1.1754943508222875e-38  # float32's least normal number
 
 def _epilogues(b: Any, vector: Any, elementwise: Callable[..., Any]) -> dict[int, Callable[[Any, Any], Any]]:
     """What to emit for each kind, given sum and side. NaN goes through all of them."""
-    zero, one = ir.Constant(vector, None), ir.Constant(vector, [1.0] * vector.count)
+    zero, one, leak = ir.Constant(vector, None), *(ir.Constant(vector, [value] * vector.count) for value in (1.0, LEAK))
 
     def relu(z: Any, x: Any) -> Any:
         z = b.fadd(z, x)
         return b.select(b.fcmp_ordered("<=", z, zero), zero, z)
+
+    def leaky_relu(z: Any, x: Any) -> Any:
+        z = b.fadd(z, x)
+        return b.select(b.fcmp_ordered(">", z, zero), z, b.fmul(z, leak))
 
     def modrelu(z: Any, x: Any) -> Any:
         modulus = b.fadd(elementwise("fabs", z), x)
@@ -89,8 +97,10 @@ def _epilogues(b: Any, vector: Any, elementwise: Callable[..., Any]) -> dict[int
         STORE: lambda z, _: z,
         ADD: b.fadd,
         RELU: relu,
+        LEAKY_RELU: leaky_relu,
         MODRELU: modrelu,
         TIMES_POSITIVE: lambda g, h: b.fmul(g, b.select(b.fcmp_ordered(">", h, zero), one, zero)),
+        TIMES_LEAKY_SLOPE: lambda g, h: b.fmul(g, b.select(b.fcmp_ordered(">", h, zero), one, leak)),
         TIMES_NONZERO: lambda g, h: b.fmul(g, b.select(b.fcmp_unordered("!=", h, zero), one, zero)),
         TIMES_TANH_SLOPE: lambda g, h: b.fmul(g, b.fsub(one, b.fmul(h, h))),
     }
@@ -287,8 +297,8 @@ def _stripe(tile: Any) -> Any:
     return stripe
 
 
-_forward_stripe = _stripe(_tile("forward", (STORE, ADD, RELU, MODRELU)))
-_backward_stripe = _stripe(_tile("backward", (STORE, ADD, TIMES_POSITIVE, TIMES_NONZERO, TIMES_TANH_SLOPE)))
+_forward_stripe = _stripe(_tile("forward", (STORE, ADD, RELU, LEAKY_RELU, MODRELU)))
+_backward_stripe = _stripe(_tile("backward", (STORE, ADD, TIMES_POSITIVE, TIMES_LEAKY_SLOPE, TIMES_NONZERO, TIMES_TANH_SLOPE)))
 
 
 @_inlined

@@ -9,13 +9,12 @@ from torch import Tensor
 
 from .. import _nvrtc
 from .._nvrtc import Kernel
-from .._precision import capturing
 from ..nonlinearities import NONLINEARITIES
 from ._shapes import Limits, Shape, shape_for
 
 SOURCE = Path(__file__).with_name("recurrence.cu")
 BIAS_SOURCE = Path(__file__).with_name("bias_gradient.cu")
-SIGMA = {"modrelu": 0, "relu": 1, "tanh": 2, "identity": 3, "paired_modrelu": 4}
+SIGMA = {"modrelu": 0, "relu": 1, "tanh": 2, "identity": 3, "paired_modrelu": 4, "leaky_relu": 5}
 TESTED = {(9, 0)}
 """Compute capabilities of chips on which the test suite has passed; on any other the first use checks itself."""
 
@@ -37,6 +36,7 @@ def unavailable(device: torch.device) -> str | None:
     reason = _nvrtc.unavailable()
     if reason is not None:
         return reason
+    _forbid_loading()
     capability = torch.cuda.get_device_capability(device)
     if capability < (8, 0):
         return f"the kernels need compute capability 8.0, and this GPU has {capability[0]}.{capability[1]}"
@@ -51,6 +51,7 @@ def unavailable(device: torch.device) -> str | None:
 @functools.cache
 def limits_of(device: torch.device) -> Limits:
     """What the chip says of itself."""
+    _forbid_loading()
     clusters = _nvrtc.clusters_at_once(device) if torch.cuda.get_device_capability(device) >= (9, 0) else ()
     return Limits(*_nvrtc.room_of(device), (torch.cuda.get_device_properties(device).multi_processor_count, *clusters))
 
@@ -113,7 +114,7 @@ def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str) -> Tensor:
     rule = {"modrelu": 1, "paired_modrelu": 2}.get(nonlinearity, 0)
     key = rule, states.device
     if key not in _bias_kernels:
-        _forbid_loading(states)
+        _forbid_loading()
         source = BIAS_SOURCE.read_text(encoding="utf-8")
         (_bias_kernels[key],) = _nvrtc.load(source, {"bias_gradient": 0}, states.device, RULE=rule)
     h, dz = states.flatten(0, 1), grad_z.flatten(0, 1)
@@ -129,8 +130,8 @@ BIAS_SHARES = 64
 _bias_kernels: dict[tuple[int, torch.device], Kernel] = {}
 
 
-def _forbid_loading(like: Tensor) -> None:
-    if capturing(like):
+def _forbid_loading() -> None:
+    if torch.cuda.is_current_stream_capturing():
         raise RuntimeError("a kernel cannot be compiled while a CUDA graph is captured: run the step once before capturing it")
 
 
@@ -177,7 +178,7 @@ def _kernels_for(n: int, sequences: int, nonlinearity: str, backward: bool, like
     assert shape is not None  # or `why_not` would have said so
     key = (shape, nonlinearity, backward, like.device)
     if key not in _loaded:
-        _forbid_loading(like)
+        _forbid_loading()
         given = defines(shape, nonlinearity, backward)
         source = SOURCE.read_text(encoding="utf-8")
         pack, sweep = _nvrtc.load(source, {"pack": 0, "sweep": given["SHARED_BYTES"]}, like.device, **given)

@@ -17,8 +17,9 @@
 // Set by the compiler's command line: CLUSTER, THREADS, LANES, ROWS, CHUNKS, SHARED_CHUNKS, BATCH, UNROLL, SIGMA, BACKWARD,
 // SHARED_BYTES.
 
-enum { MODRELU, RELU, TANH, IDENTITY, PAIRED_MODRELU };
+enum { MODRELU, RELU, TANH, IDENTITY, PAIRED_MODRELU, LEAKY_RELU };
 
+constexpr float LEAK = 0.1f;                             // the leaky ReLU's slope below zero
 constexpr int PARTS = SIGMA == PAIRED_MODRELU ? 2 : 1;   // real numbers a unit is made of: rows 2j and 2j + 1 are one unit
 constexpr int FULL = BATCH / 4, TAIL = BATCH % 4;        // the state is held in planes of [slot][4 sequences], and one of [slot][TAIL]
 constexpr int V = FULL ? 1 : 4 / TAIL;                   // columns in one chunk of state, which is 16 bytes unless FULL and TAIL
@@ -186,6 +187,10 @@ __device__ void activate(const float (&z)[PARTS], float b, float (&h)[PARTS]) {
         if (z[0] == 0.f && b > 0.f) h[0] = 0.f;
     }
     if constexpr (SIGMA == RELU) h[0] = positive(z[0] + b);
+    if constexpr (SIGMA == LEAKY_RELU) {
+        const float x = z[0] + b;
+        h[0] = x > 0.f ? x : LEAK * x;
+    }
     if constexpr (SIGMA == TANH) h[0] = tanhf(z[0] + b);
     if constexpr (SIGMA == IDENTITY) h[0] = z[0] + b;
     if constexpr (SIGMA == PAIRED_MODRELU) {
@@ -198,6 +203,7 @@ __device__ void activate(const float (&z)[PARTS], float b, float (&h)[PARTS]) {
 __device__ void pull_back(const float (&g)[PARTS], const float (&h)[PARTS], float b, float (&dz)[PARTS]) {
     if constexpr (SIGMA == MODRELU) dz[0] = h[0] != 0.f ? g[0] : 0.f * g[0];
     if constexpr (SIGMA == RELU) dz[0] = h[0] > 0.f ? g[0] : 0.f * g[0];
+    if constexpr (SIGMA == LEAKY_RELU) dz[0] = h[0] > 0.f ? g[0] : LEAK * g[0];
     if constexpr (SIGMA == TANH) dz[0] = (1.f - h[0] * h[0]) * g[0];
     if constexpr (SIGMA == IDENTITY) dz[0] = g[0];
     if constexpr (SIGMA == PAIRED_MODRELU) {
