@@ -11,6 +11,7 @@
 #define SIZE (32 * TILES)
 #define STRIDE (SIZE + 4)
 #define LAST 27
+#define FREE 4   // squarings without a look at the norm: it falls to no less than (ρ/‖T‖)^16
 #define AGAIN 1  // pairs of further products that take the vectors beyond the power
 #define RIPE 1e-2
 #define COPY (TILES < 3)  // whether T itself fits into shared memory beside its powers
@@ -67,7 +68,7 @@ __device__ __forceinline__ unsigned yonder(const double* here) {
     return there;
 }
 
-// A number, or two that follow each other, into the shared memory of all blocks.
+// A number, or two that follow each other, into the shared memory of both blocks.
 __device__ __forceinline__ void put(double* here, double value) {
     *here = value;
     asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(yonder(here)), "d"(value) : "memory");
@@ -88,25 +89,27 @@ __device__ __forceinline__ void put(double* here, double one, double two) { *(do
 __device__ __forceinline__ void all_blocks() { __syncthreads(); }
 #endif
 
-// Two sums over this thread block, or over all, in every thread. It has one barrier, so that `room`, 2·OVER·WARPS numbers, must not
-// have been read since the barrier before.
-template <int OVER> __device__ __forceinline__ void sums(double& one, double& two, double* room) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const double both[2] = {one, two};
-    int which = 0, left = 2;
-    const double share = folded(both, which, left);
-    if (lane % 16 == 0) {
-        if (OVER == 1) room[which * WARPS + warp] = share;
-        else put(room + (which * OVER + block()) * WARPS + warp, share);
-    }
-    if (OVER == 1) __syncthreads();
-    else all_blocks();
+// The sums of what `OVER` blocks' warps have left in `room`, in every thread.
+template <int OVER> __device__ __forceinline__ void total(double& one, double& two, const double* room) {
+    const int lane = threadIdx.x % 32;
     const double* mine = room + lane / 16 * OVER * WARPS + lane % 16;
     double sum = OVER == 1 ? mine[0] : mine[0] + mine[WARPS];
 #pragma unroll
     for (int offset = 8; offset > 0; offset /= 2) sum += across_warp(sum, offset);
     one = __shfl_sync(0xffffffffu, sum, 0);
     two = __shfl_sync(0xffffffffu, sum, 16);
+}
+
+// Two sums over this thread block, in every thread. It has one barrier, so that `room`, 2·WARPS numbers, must not have been read
+// since the barrier before.
+__device__ __forceinline__ void sums(double& one, double& two, double* room) {
+    const int lane = threadIdx.x % 32;
+    const double both[2] = {one, two};
+    int which = 0, left = 2;
+    const double share = folded(both, which, left);
+    if (lane % 16 == 0) room[which * WARPS + threadIdx.x / 32] = share;
+    __syncthreads();
+    total<1>(one, two, room);
 }
 
 // Numbers without a pattern, between -1 and 1.
@@ -210,6 +213,20 @@ __device__ void square(const double* P, double* Q, double alpha, double& sum, do
         }
 }
 #endif
+
+// Q = alpha·P·P in all blocks, and from step FREE + 1 on, ‖Q‖² and its trace. `line` is two rooms for sums, used in turns.
+__device__ __forceinline__ void squared(const double* P, double* Q, double alpha, double& sum, double& trace, double* line, int step) {
+    double* room = line + step % 2 * 2 * BLOCKS * WARPS;
+    square(P, Q, alpha, sum, trace);
+    if (step > FREE) {
+        const double both[2] = {sum, trace};
+        int which = 0, left = 2;
+        const double share = folded(both, which, left);
+        if (threadIdx.x % 16 == 0) put(room + (which * BLOCKS + block()) * WARPS + threadIdx.x / 32, share);
+    }
+    all_blocks();
+    if (step > FREE) total<BLOCKS>(sum, trace, room);
+}
 
 // y = scale·M x and z = scale·Mᵀ w, for M [SIZE, SIZE] in shared memory; `room` holds WARPS × SIZE numbers.
 __device__ void both_products(const double* M, double scale, const double* x, double* y, const double* w, double* z, double* room) {
@@ -367,19 +384,22 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
         sum += value * value;
     }
     if (threadIdx.x < SIZE) probe[threadIdx.x] = scattered(threadIdx.x);
-    sums<1>(sum, trace, others);
-    all_blocks();  // the others are there, and may be written to
+    sums(sum, trace, others);
+    all_blocks();  // the other one is there, and may be written to
     const double norm = sqrt(sum);
     double shrink = 1.0 / norm;  // the power is shrink·P
     double t1 = 0.0, t2 = 0.0, n2 = 1.0;  // traces of the last two powers (of norm 1), and the norm of the last one's predecessor squared
     for (int step = 1; step <= LAST; step++) {
-        square(P, Q, shrink * shrink, sum, trace);
-        sums<BLOCKS>(sum, trace, line + step % 2 * 2 * BLOCKS * WARPS);
+        squared(P, Q, shrink * shrink, sum, trace, line, step);
         double* swap = P; P = Q; Q = swap;
+        if (step <= FREE) {
+            shrink = 1.0;
+            continue;
+        }
         shrink = sum > 0.0 ? rsqrt(sum) : 0.0;
         // With only two eigenvalues left, the traces of M, M² and M⁴ obey Newton's identity: a cheap sign that it is time to look.
         const double n3 = sum * shrink, t3 = trace * shrink, p2 = n2 * t2, p4 = n2 * n2 * n3 * t3, e2 = (t1 * t1 - p2) / 2;
-        const bool ripe = step > 3 && fabs(p4 - (p2 * p2 - 2 * e2 * e2)) < RIPE * (p2 * p2 + 2 * e2 * e2);
+        const bool ripe = step > FREE + 2 && fabs(p4 - (p2 * p2 - 2 * e2 * e2)) < RIPE * (p2 * p2 + 2 * e2 * e2);
         t1 = t2; t2 = t3; n2 = n3;
         if (!(ripe || step == 15 || step == 21 || step == LAST)) continue;
 
@@ -473,7 +493,7 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
             sum += outside * outside;
             line_sum += beside * beside;
         }
-        sums<1>(sum, line_sum, others);
+        sums(sum, line_sum, others);
         const double condition = 1.0 / hypot(fact[6], fact[7]), radius = hypot(re, im), rounding = 50 * UNIT * condition * norm;
         const double residual = sqrt(fmax(fact[4], fact[5])), outside = sqrt(sum), beside = sqrt(line_sum);
         const bool accurate = residual * condition < fmax(radius / parts, rounding) && rounding < 1e-6 * radius;
@@ -512,13 +532,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) core_power(const double
         sum += value * value;
     }
     if (threadIdx.x < 2 * SIZE) probe[threadIdx.x] = scattered(threadIdx.x);
-    sums<1>(sum, trace, others);
+    sums(sum, trace, others);
     double shrink = sum > 0.0 ? rsqrt(sum) : 0.0;
-    for (int step = 0; step < squarings; step++) {
-        square(P, Q, shrink * shrink, sum, trace);
-        sums<1>(sum, trace, line + step % 2 * 2 * WARPS);
+    for (int step = 1; step <= squarings; step++) {
+        squared(P, Q, shrink * shrink, sum, trace, line, step);
         double* swap = P; P = Q; Q = swap;
-        shrink = sum > 0.0 ? rsqrt(sum) : 0.0;
+        shrink = step <= FREE ? 1.0 : sum > 0.0 ? rsqrt(sum) : 0.0;
     }
     for (int i = threadIdx.x; i < SIZE * SIZE; i += THREADS) K[i] = shrink * P[i / SIZE * STRIDE + i % SIZE];
     for (int i = 0; i < 2; i++) both_products(P, shrink, probe + i * SIZE, right + i * SIZE, probe + i * SIZE, left + i * SIZE, room);
