@@ -1,8 +1,7 @@
-"""How many runs a minute an engine does with one worker and with several: how it scales, and what packing runs onto a GPU pays.
+"""How many runs a minute an engine does with one worker and with several: how it scales.
 
     python benchmarks/sweep.py                                   one worker and two, in processes of this machine
     python benchmarks/sweep.py --runner ray --workers 1 2
-    python benchmarks/sweep.py --device cuda --workers 1 2 4 8   several runs at once on one GPU
 
 Every worker has as many runs to do as any other: the adding problem, each with a seed of its own. Beside the engine stand as many
 processes without one, which do the same runs one after the other: that is what the machine can do, since two cores seldom do
@@ -28,7 +27,6 @@ from enrnn.training import Config, train
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runner", choices=("local", "ray"), default="local")
-    parser.add_argument("--device", default="cpu")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--each", type=int, default=4, help="runs of each worker (default: 4)")
     parser.add_argument("--length", type=int, default=200)
@@ -42,7 +40,7 @@ def main() -> None:
             for engine in (options.runner, "none"):
                 rate = runs_a_minute(engine, workers, options)
                 best[engine, workers] = max(rate, best.get((engine, workers), 0.0))
-    where = f"{options.runner}, {options.device}, {os.cpu_count()} cores"
+    where = f"{options.runner}, {os.cpu_count()} cores"
     print(f"adding problem, T = {options.length}, {options.steps} steps a run; {where}")
     print("workers  runs/minute  times the first  without an engine  of that")
     first = best[options.runner, options.workers[0]]
@@ -52,7 +50,7 @@ def main() -> None:
 
 
 def runs_a_minute(engine: str, workers: int, options: argparse.Namespace) -> float:
-    changes = {"task.length": options.length, "run.steps": options.steps, "run.device": options.device}
+    changes = {"task.length": options.length, "run.steps": options.steps, "run.device": "cpu"}
     changes |= {"task.test_size": 1000, "run.evaluate_every": options.steps, "run.checkpoint_every": options.steps}
     base = recipe("adding/enrnn").override(changes)
     configs = [base.override({"run.seed": seed}) for seed in range(workers * (options.each + 1))]
@@ -61,7 +59,7 @@ def runs_a_minute(engine: str, workers: int, options: argparse.Namespace) -> flo
         if engine == "none":
             without_an_engine(configs, workers, runs)
         else:
-            runner = started(engine, workers, options.device, runs)
+            runner = started(engine, workers, runs)
             runner.run([Job(config) for config in configs], lambda running: None)
             runner.close()
         ends = sorted((runs / config.folder_name / "result.json").stat().st_mtime for config in configs)
@@ -69,12 +67,12 @@ def runs_a_minute(engine: str, workers: int, options: argparse.Namespace) -> flo
     return 60 * (len(ends) - workers) / (ends[-1] - begin)
 
 
-def started(engine: str, workers: int, device: str, runs: Path) -> Any:
+def started(engine: str, workers: int, runs: Path) -> Any:
     if engine == "local":
         return LocalRunner(runs, workers)
     ray = _ray()
     ray.init(address="local", num_cpus=workers, include_dashboard=False, _node_ip_address="127.0.0.1", logging_level="ERROR")
-    return RayRunner(ray, runs, 1.0, 1 / workers if device == "cuda" else 0.0, 0, None)
+    return RayRunner(ray, runs, 1.0, 0.0, 0, None)
 
 
 def without_an_engine(configs: list[Config], workers: int, runs: Path) -> None:

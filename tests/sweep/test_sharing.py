@@ -107,7 +107,7 @@ def test_one_process_a_gpu_needs_none(mps: FakeMps) -> None:
 
 
 def test_how_many_by_default(mps: FakeMps, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [by_default(gpus) for gpus in (1, 2, 4, 8)] == [4, 2, 1, 1]  # of eight cores
+    assert [by_default(gpus) for gpus in (1, 2, 4, 8)] == [5, 2, 1, 1]  # of eight cores
     monkeypatch.setattr(_sharing, "cores", lambda: 100)
     assert [by_default(gpus) for gpus in (1, 2)] == [RUNS_A_GPU, RUNS_A_GPU]
     with contextlib.closing(shared(2, None, 100)) as sharing:
