@@ -165,7 +165,7 @@ def test_a_daemon_that_the_user_names_is_theirs(mps: FakeMps, tmp_path: Path, mo
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
     assert f"taking turns, as no MPS daemon answers at {tmp_path}, which CUDA_MPS_PIPE_DIRECTORY names" in shared(1, 3, 10).words
     mps.is_running_already(tmp_path)
-    assert shared(1, None, 10) == (4, "4 at a time on one GPU, through the MPS daemon that is running", {}, None)
+    assert shared(1, None, 10) == (5, "5 at a time on one GPU, through the MPS daemon that is running", {}, None)
     assert mps.calls == []
 
 
