@@ -142,8 +142,9 @@ def test_baked_relu_and_tanh_in_onnx_are_the_rnn_operator(nonlinearity: str, tmp
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_baked_modrelu_exports_as_a_scan_without_any_operator_of_ours(strict: bool) -> None:
-    layer = trained("modrelu", bidirectional=True)
+@pytest.mark.parametrize("nonlinearity", ["modrelu", "leaky_relu", "identity", torch.sin])
+def test_a_baked_layer_exports_as_a_scan_without_any_operator_of_ours(nonlinearity: str, strict: bool) -> None:
+    layer = trained(nonlinearity, bidirectional=True)
     dim = torch.export.Dim.DYNAMIC
     program = torch.export.export(layer.bake(), (torch.randn(5, 3, 4),), dynamic_shapes=({0: dim, 1: dim},), strict=strict)
     targets = [str(node.target) for node in program.graph.nodes if node.op == "call_function"]

@@ -5,7 +5,7 @@ becomes a `BakedRNN` or `BakedCell`. Under `torch.export`, and so in ONNX, a `Ba
 length and batch size, where an unrolled loop would fix the length silently.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import torch
@@ -79,9 +79,15 @@ class BakedRNN(FixedWeight, RecurrentLayer):
         sigma = pointwise(self.nonlinearity)
         operands = (weight.mT.clone(),) if bias is None else (weight.mT.clone(), bias.clone())
 
-        def step(h: Tensor, x: Tensor, transposed: Tensor, threshold: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        def plain(h: Tensor, x: Tensor, transposed: Tensor) -> tuple[Tensor, Tensor]:
+            h = sigma(x + h @ transposed, None)
+            return h, h.clone()
+
+        def biased(h: Tensor, x: Tensor, transposed: Tensor, threshold: Tensor) -> tuple[Tensor, Tensor]:
             h = sigma(x + h @ transposed, threshold)
             return h, h.clone()
+
+        step: Callable[..., tuple[Tensor, Tensor]] = plain if bias is None else biased  # scan counts a function's arguments
 
         if torch.compiler.is_dynamo_compiling():  # strict export knows the function, non-strict the operator
             from torch._higher_order_ops.scan import scan

@@ -56,7 +56,7 @@ def _environment(found: Found) -> dict[str, Any]:
     versions = Counter(
         ", ".join(f"{name} {version}" for name, version in run.result["versions"].items()) for run in found.all if run.result
     )
-    devices = Counter(run.values["run"]["device"] for run in found.all)
+    devices = Counter((run.result or {}).get("device_name", run.values["run"]["device"]) for run in found.all)
     return {
         "enrnn": __version__,
         "torch": torch.__version__,
