@@ -15,10 +15,11 @@ is free, on the task's own data (characters: the 50 symbols of the PTB); `publis
 This file imports no torch, so that recipes can be listed at once.
 """
 
-import difflib
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ._nearest import nearest
 
 if TYPE_CHECKING:
     from .training import Config
@@ -334,9 +335,7 @@ def sources(name: str) -> dict[str, str]:
 def known(name: str) -> Recipe:
     """The recipe of this name; `ValueError` with the nearest names if there is none."""
     if name not in RECIPES:
-        close = difflib.get_close_matches(name, RECIPES, n=3)
-        instead = f"did you mean {' or '.join(close)}?" if close else "enrnn recipes lists all"
-        raise ValueError(f"unknown recipe {name!r}; {instead}")
+        raise ValueError(f"unknown recipe {name!r}; {nearest(name, RECIPES, 'enrnn recipes lists all')}")
     return RECIPES[name]
 
 

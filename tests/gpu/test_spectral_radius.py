@@ -26,27 +26,30 @@ def needs_kernels() -> None:
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_what_is_certified_equals_the_dense_solution(name: str, record: Recorder, full: bool) -> None:
-    generator = torch.Generator().manual_seed(31)
-    cases = list(itertools.product(SIZES, range(60 if full else 4)))
+    nearly_all_are_certified_and_right(name, [size for size in SIZES for _ in range(60 if full else 4)], 31, record)
+
+
+def nearly_all_are_certified_and_right(name: str, sizes: list[int], seed: int, record: Recorder) -> None:
+    generator = torch.Generator().manual_seed(seed)
     certified = 0
-    for size, _ in cases:
+    for size in sizes:
         matrix = FAMILIES[name](size, generator)
         result = as_result(matrix.cuda())
         if result.certified:
             certified += 1
             check_against_dense(matrix, type(result)(*(field.cpu() for field in result)), record)
     record(cases_certified=certified)
-    assert certified >= 0.9 * len(cases)
+    assert certified >= 0.9 * len(sizes)
 
 
-def test_the_kernel_runs_up_to_its_size_and_thesquaring_all_the_way_beyond() -> None:
+def test_the_kernel_runs_up_to_its_size_and_squaring_all_the_way_beyond() -> None:
     needs_kernels()
     assert _kernel(torch.zeros(FUSED_UP_TO, FUSED_UP_TO, dtype=torch.float64, device="cuda")) is not None
     assert _kernel(torch.zeros(FUSED_UP_TO + 1, FUSED_UP_TO + 1, dtype=torch.float64, device="cuda")) is None
 
 
 @pytest.mark.parametrize("size", [1, 5, 32, 33, 64, 70, 96])
-def test_the_kernel_equals_thesquaring_all_the_way_and_itself_to_the_bit(size: int) -> None:
+def test_the_kernel_equals_squaring_all_the_way_and_itself_to_the_bit(size: int) -> None:
     needs_kernels()
     matrix = torch.randn(size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(size)).cuda()
     kernel = _kernel(matrix)
@@ -99,17 +102,8 @@ def test_of_two_eigenvalues_of_opposite_sign_the_larger_one_is_taken(gap: float)
 def test_large_matrices_are_compressed_and_equal_the_dense_solution(name: str, record: Recorder, full: bool) -> None:
     """And nearly all are certified: what is not, is found by squaring all the way."""
     needs_kernels()
-    generator = torch.Generator().manual_seed(34)
-    cases = [size for size in (97, 128, 200, 333, 500, 720) for _ in range(10 if full else 2)]
-    certified = 0
-    for size in cases:
-        matrix = FAMILIES[name](size, generator)
-        result = as_result(matrix.cuda())
-        if result.certified:
-            certified += 1
-            check_against_dense(matrix, type(result)(*(field.cpu() for field in result)), record)
-    record(cases_certified=certified)
-    assert certified >= 0.9 * len(cases)
+    sizes = [size for size in (97, 128, 200, 333, 500, 720) for _ in range(10 if full else 2)]
+    nearly_all_are_certified_and_right(name, sizes, 34, record)
 
 
 def test_a_nearly_double_pair_is_certified() -> None:

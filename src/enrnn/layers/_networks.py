@@ -1,11 +1,10 @@
 """Every network by name."""
 
-import difflib
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from torch import nn
 
+from .._nearest import nearest
 from ._cgrnn import CGRNN
 from ._clockwork import ClockworkRNN
 from ._enrnn import ENRNN
@@ -90,9 +89,3 @@ def build(name: str, input_size: int, hidden_size: int, **options: Any) -> nn.Mo
     if isinstance(network, nn.RNNBase):
         set_start(network, start, forget_bias)
     return network
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """What to write instead: the nearest of the known words, or all of them if none is near."""
-    close = difflib.get_close_matches(word.lower(), list(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"

@@ -1,7 +1,7 @@
 """Networks with one recurrent matrix: all that sets them apart is how it is written, and where they start."""
 
 from collections.abc import Callable
-from typing import ClassVar, TypedDict, Unpack
+from typing import Any, ClassVar, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,26 @@ class LayerOptions(TypedDict, total=False):
     dtype: torch.dtype | None
 
 
+def taken(network: nn.Module, options: LayerOptions, input_weight: str | None = None) -> tuple[Any, ...]:
+    """`RecurrentLayer`'s arguments from `bias` on, in their order; whatever else is among the options is an error.
+
+    `input_weight`: for networks that offer no choice of it.
+    """
+    found = (
+        options.pop("bias", True),
+        options.pop("batch_first", False),
+        options.pop("dropout", 0.0),
+        options.pop("bidirectional", False),
+        input_weight or options.pop("input_weight", "full"),
+        options.pop("backend", "auto"),
+        options.pop("device", None),
+        options.pop("dtype", None),
+    )
+    if options:
+        raise TypeError(f"{type(network).__name__} has no argument {next(iter(options))!r}")
+    return found
+
+
 class OneMatrixRNN(RecurrentLayer):
     """`h_t = σ(U x_t + W h_{t−1}, b)` with `W` of one family of matrices, under the name `weight_hh_l[k]`.
 
@@ -60,22 +80,7 @@ class OneMatrixRNN(RecurrentLayer):
         learn_initial: bool = False,
         **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            nonlinearity,
-            options.pop("bias", True),
-            options.pop("batch_first", False),
-            options.pop("dropout", 0.0),
-            options.pop("bidirectional", False),
-            options.pop("input_weight", "full"),
-            options.pop("backend", "auto"),
-            options.pop("device", None),
-            options.pop("dtype", None),
-        )
-        if options:
-            raise TypeError(f"{self._get_name()} has no argument {next(iter(options))!r}")
+        super().__init__(input_size, hidden_size, num_layers, nonlinearity, *taken(self, options))
         self._new_matrix = matrix
         initial = self._empty.new_zeros(self.num_layers * self.num_directions, self.hidden_size)
         learned = boolean("learn_initial", learn_initial)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from .._precision import full_precision
 from ._base import RecurrentLayer
 from ._module import Pointwise
-from ._one_matrix import LayerOptions
+from ._one_matrix import LayerOptions, taken
 
 
 class OwnStepRNN(RecurrentLayer):
@@ -28,22 +28,7 @@ class OwnStepRNN(RecurrentLayer):
     def __init__(
         self, input_size: int, hidden_size: int, num_layers: int, nonlinearity: Pointwise, **options: Unpack[LayerOptions]
     ) -> None:
-        super().__init__(
-            input_size,
-            hidden_size,
-            num_layers,
-            nonlinearity,
-            options.pop("bias", True),
-            options.pop("batch_first", False),
-            options.pop("dropout", 0.0),
-            options.pop("bidirectional", False),
-            "full",
-            options.pop("backend", "auto"),
-            options.pop("device", None),
-            options.pop("dtype", None),
-        )
-        if options:
-            raise TypeError(f"{self._get_name()} has no argument {next(iter(options))!r}")
+        super().__init__(input_size, hidden_size, num_layers, nonlinearity, *taken(self, options, input_weight="full"))
         if self.backend not in ("auto", "reference"):
             raise ValueError(
                 f"{self._get_name()} has a step of its own, which runs on 'reference', got: backend={self.backend!r}"

@@ -1,9 +1,9 @@
 """What can be asked for: the tables and figures of the paper, some beyond it, and the runs that each is made from."""
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from .._nearest import nearest
 from ._published import LONG_96, TABLE2, TABLE3, TOTAL_160
 from ._runs import known
 
@@ -66,9 +66,7 @@ def chosen(what: Sequence[str]) -> list[str]:
     """The items asked for, all if none is; `ValueError` with the nearest names for what there is not."""
     for name in what:
         if name not in ITEMS:
-            close = difflib.get_close_matches(name, ITEMS, n=2)
-            instead = f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(ITEMS)}"
-            raise ValueError(f"unknown item {name!r}; {instead}")
+            raise ValueError(f"unknown item {name!r}; {nearest(name, ITEMS)}")
     return list(dict.fromkeys(what)) or list(ITEMS)
 
 

@@ -8,9 +8,9 @@ from typing import Protocol
 
 import torch
 
+from .._nearest import nearest
 from ..recipes import RECIPES, recipe
 from ..training import Config
-from ..training._settings import nearest
 from ._grid import Point, axis, drawn, grid, paper_axes
 from ._local import LocalRunner, Tick
 from ._outcome import outcome

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .._nearest import nearest
 from ..training import Config, RunError, RunFolder
 from ..training._container import replace
-from ..training._settings import nearest
 from ._grid import Point, configured
 from ._outcome import Measure
 from ._plan import Planned, planned

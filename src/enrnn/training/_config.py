@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._checks import non_negative, one_of, positive_int
+from .._nearest import nearest
 from ..layers import networks
 from ..nonlinearities import NONLINEARITIES
 from ..recurrence import BACKENDS
 from ..spectrum import SOLVERS
 from ..tasks import TASKS, Adding, Task
 from ._layer import ENRNN_FIELDS, arguments, check_layer, checked_options, option_types
-from ._settings import checked, field_types, nearest, parsed, settings_from
+from ._settings import checked, field_types, parsed, settings_from
 
 FORMAT = 1
 """Part of every id: to be raised when the same settings come to mean another run."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from .._nearest import nearest
 from ..layers import build, networks
-from ._settings import checked, members, nearest
+from ._settings import checked, members
 
 if TYPE_CHECKING:
     from ._config import ModelSettings

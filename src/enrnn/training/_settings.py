@@ -6,7 +6,6 @@ choices are each dataclass's own matter.
 """
 
 import dataclasses
-import difflib
 import json
 import math
 import types
@@ -14,16 +13,11 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
+from .._nearest import nearest
+
 Settings = TypeVar("Settings")
 
 WORDS: dict[str, bool | None] = {"none": None, "null": None, "true": True, "false": False}
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """What to write instead: the nearest of the known words, or all of them if none is near."""
-    known = sorted(known)
-    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(known)}"
 
 
 def settings_from(kind: type[Settings], values: Mapping[str, object], where: str) -> Settings:
