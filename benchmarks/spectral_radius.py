@@ -4,7 +4,7 @@
 
 Contenders: `torch.linalg.eig` (all eigenvalues and right vectors), SciPy's complex Schur form (what the paper's authors use), and
 this package's dense and squaring solvers, which also give the left vector. Matrices are those of `trained()` below, non-normal
-with near ties; with ENRNN_DATA set, the 720×720 ones of a real training run are added. Rounds are interleaved, so that a busy
+with near ties, and Gaussian ones; with ENRNN_DATA set, the 720×720 ones of a real training run are added. Rounds are interleaved, so that a busy
 machine slows all alike; the median of each is taken. Each number of threads is a process of its own, because SciPy's BLAS fixes
 its own when it is loaded. Before anything is reported, squaring is checked against dense on every matrix.
 """
@@ -45,6 +45,8 @@ def trained(size: int) -> Tensor:
 
 def matrices(sizes: list[int]) -> dict[str, Tensor]:
     found = {f"trained {size}": trained(size) for size in sizes}
+    generator = torch.Generator().manual_seed(0)
+    found |= {f"Gaussian {size}": torch.randn(size, size, dtype=torch.float64, generator=generator) for size in sizes}
     folder = Path(os.environ.get("ENRNN_DATA", "")) / "short_term_matrices"
     if folder.is_dir() and 720 in sizes:
         import numpy

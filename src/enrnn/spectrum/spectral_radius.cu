@@ -11,7 +11,7 @@
 #define SIZE (32 * TILES)
 #define STRIDE (SIZE + 4)
 #define LAST 27
-#define FREE 4   // squarings without a look at the norm: it falls to no less than (ρ/‖T‖)^16
+#define FREE 4   // squarings without a look at the norm, which at the first look is no less than (ρ/‖T‖)^32
 #define AGAIN 1  // pairs of further products that take the vectors beyond the power
 #define RIPE 1e-2
 #define COPY (TILES < 3)  // whether T itself fits into shared memory beside its powers
