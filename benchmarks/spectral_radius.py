@@ -5,8 +5,8 @@
 Contenders: `torch.linalg.eig` (all eigenvalues and right vectors), SciPy's complex Schur form (what the paper's authors use), and
 this package's dense and squaring solvers, which also give the left vector. Matrices are those of `trained()` below, non-normal
 with near ties, and Gaussian ones; with ENRNN_DATA set, the 720×720 ones of a real training run are added. Rounds are interleaved,
-so that a busy machine slows all alike; the median of each is taken. Each number of threads is a process of its own, because SciPy's
-BLAS fixes its own when it is loaded. Before anything is reported, squaring is checked against dense on every matrix.
+so that a busy machine slows all alike; the median of each is taken. Each number of threads is a process of its own, because
+SciPy's BLAS fixes its own when it is loaded. Before anything is reported, squaring is checked against dense on every matrix.
 """
 
 from __future__ import annotations
