@@ -7,7 +7,7 @@ import re
 import pytest
 
 from enrnn import _nvrtc
-from enrnn.matrices import _cayley_transform, _inverse
+from enrnn.matrices import _cayley_transform, _inverse, _normalization
 from enrnn.nonlinearities import NONLINEARITIES
 from enrnn.recurrence import _cuda
 from enrnn.recurrence._shapes import BATCHES, Limits, Shape, as_one, one_block, shape_for
@@ -81,8 +81,8 @@ def test_the_recurrence_compiles(arch: str, record: Recorder) -> None:
 
 
 @pytest.mark.parametrize("arch", CHIPS)
-def test_the_cayley_transform_compiles(arch: str) -> None:
-    for source in (_inverse.SOURCE, _cayley_transform.SOURCE):
+def test_the_matrices_compile(arch: str) -> None:
+    for source in (_inverse.SOURCE, _cayley_transform.SOURCE, _normalization.SOURCE):
         for double in (0, 1):
             _, spilled = resources(source.read_text(encoding="utf-8"), arch, {"DOUBLE": double})
             assert spilled == 0

@@ -8,6 +8,7 @@ from torch import Tensor
 from .. import spectrum
 from .._checks import non_negative, one_of, square_matrix
 from .._precision import capturing, recording
+from . import _normalization
 from ._contract import Matrix, rotation_angles
 
 DEFECTIVE = 1e-6
@@ -69,6 +70,12 @@ class EigenvalueNormalized(Matrix):
         square_matrix("the free matrix of EigenvalueNormalized", original)
         outcome: tuple[Tensor, ...] = normalize_spectrum(original, self.normalizing, self.epsilon, self.solver)
         matrix, radius, _, switched, applied, simple, fell_back, certified, finite = outcome
+        kernels = _normalization.kernels_for(original) if capturing(original) and self.radius.dtype == radius.dtype else None
+        if kernels is not None:
+            seen = (finite, certified, switched, applied, simple, fell_back, radius.detach())
+            kept = (self.not_finite, self.uncertified, self.normalizing, self.nearly_defective, self.fallbacks, self.radius)
+            kernels.note(1, 1, *seen, *kept, int(self.training))
+            return matrix
         if recording(original) or capturing(original):
             self.not_finite.logical_or_(~finite)
             self.uncertified.logical_or_(~certified & finite)
@@ -149,18 +156,24 @@ def normalize_spectrum(
     was divided, whether λ is simple enough for a derivative, whether the solver fell back, whether its result is certified,
     whether T is finite.
     """
-    finite = torch.isfinite(T).all()
-    if not capturing(T) and not finite:
+    kernels = _normalization.kernels_for(T)
+    largest = torch.linalg.vector_norm(T, float("inf"))  # not finite if an entry is not
+    if not capturing(T) and not torch.isfinite(largest):
         nothing = torch.zeros_like(T)
         no = torch.zeros_like(normalizing)
-        return T.clone(), nothing[0, 0].clone(), nothing, normalizing.clone(), no, no.clone(), no.clone(), no.clone(), finite
+        none = (no, no.clone(), no.clone(), no.clone(), no.clone())
+        return T.clone(), nothing[0, 0].clone(), nothing, normalizing.clone(), *none
     exact = spectrum.working_matrix(T)
     pair, fell_back, certified = spectrum.solve(exact, solver, spectrum.accuracy_for(T.dtype))
+    if kernels is not None:
+        found = _normalization.normalized(kernels, T, largest, pair, certified, normalizing, epsilon)
+        W, radius, derivative, switched, applied, simple, finite = found
+        return W, radius, derivative, switched, applied, simple, fell_back, certified, finite
     radius = pair.radius
     switched = normalizing | (radius > 1).to(T.device)  # an uncertified radius is zero
     divisor = radius + epsilon
-    largest = torch.finfo(T.dtype).max
-    overflows = (exact.abs().amax() >= divisor * largest) | (divisor * largest <= 1) | torch.isinf(divisor)
+    most = divisor * torch.finfo(T.dtype).max
+    overflows = (largest.to(exact) >= most) | (most <= 1) | torch.isinf(divisor)
     applied = switched & (certified & ~overflows).to(T.device)
     simple = (pair.condition < 1 / DEFECTIVE) & (radius > 0)
     W = torch.where(applied.to(exact.device), exact / divisor, exact)
@@ -173,7 +186,7 @@ def normalize_spectrum(
         simple.to(T.device),
         fell_back.to(T.device),
         certified.to(T.device),
-        finite,
+        torch.isfinite(largest),
     )
 
 
@@ -183,6 +196,27 @@ def _(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     switched, applied, simple, fell_back, certified, finite = (T.new_empty((), dtype=torch.bool) for _ in range(6))
     return T.new_empty(T.shape), T.new_empty(()), T.new_empty(T.shape), switched, applied, simple, fell_back, certified, finite
+
+
+@torch.library.custom_op("enrnn::normalize_spectrum_backward", mutates_args=())
+def normalize_spectrum_backward(
+    gradient: Tensor, W: Tensor, derivative: Tensor, radius: Tensor, applied: Tensor, epsilon: float
+) -> Tensor:
+    """Proposition 3.2, where its gradient is not to be differentiated again."""
+    kernels = _normalization.kernels_for(W)
+    if kernels is not None:
+        return _normalization.pulled_back(kernels, gradient, W, derivative, radius, applied, epsilon)
+    return _pulled_back(gradient, W, derivative, radius, applied, epsilon)
+
+
+@normalize_spectrum_backward.register_fake
+def _(gradient: Tensor, W: Tensor, derivative: Tensor, radius: Tensor, applied: Tensor, epsilon: float) -> Tensor:
+    return W.new_empty(W.shape)
+
+
+def _pulled_back(gradient: Tensor, W: Tensor, derivative: Tensor, radius: Tensor, applied: Tensor, epsilon: float) -> Tensor:
+    pull = torch.where(applied, (gradient * W).sum(), 0)
+    return (gradient - pull * derivative) / torch.where(applied, radius + epsilon, 1)
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -197,9 +231,10 @@ def _backward(
 ) -> tuple[Tensor | None, None, None, None]:
     T, W, radius, derivative, applied, simple = ctx.saved_tensors  # derivative = C/ρ, zero where λ is not simple
     gradient = None
+    if grad_W is not None and grad_radius is None and grad_derivative is None and not torch.is_grad_enabled():
+        return normalize_spectrum_backward(grad_W, W, derivative, radius, applied, ctx.epsilon), None, None, None
     if grad_W is not None:  # Proposition 3.2
-        pull = torch.where(applied, (grad_W * W).sum(), 0)
-        gradient = (grad_W - pull * derivative) / torch.where(applied, radius + ctx.epsilon, 1)
+        gradient = _pulled_back(grad_W, W, derivative, radius, applied, ctx.epsilon)
     if grad_radius is not None:
         through_radius = grad_radius * derivative
         gradient = through_radius if gradient is None else gradient + through_radius

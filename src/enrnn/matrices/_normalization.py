@@ -1,0 +1,78 @@
+"""The eigenvalue normalisation around its solver on a GPU: a few kernels in place of some fifty small operations."""
+
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import _nvrtc
+from .._nvrtc import Kernel
+from .._precision import capturing
+from ..spectrum import Dominant
+
+SOURCE = Path(__file__).with_name("normalize.cu")
+THREADS, SHARES = 256, 64
+"""As in the source."""
+
+Normalized = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+"""`W`, ρ, ∂ρ/∂T; the switch; whether T was divided, whether λ is simple, whether T is finite."""
+
+
+class Kernels(NamedTuple):
+    normalize: Kernel
+    share: Kernel
+    pull_back: Kernel
+    note: Kernel
+
+
+_loaded: dict[tuple[torch.device, torch.dtype], Kernels] = {}
+
+
+def kernels_for(tensor: Tensor) -> Kernels | None:
+    """The kernels for matrices like this one, if it is on a GPU that can run them."""
+    if not tensor.is_cuda or tensor.dtype not in (torch.float32, torch.float64) or _nvrtc.unavailable() is not None:
+        return None
+    key = tensor.device, tensor.dtype
+    if key not in _loaded:
+        if capturing(tensor):
+            return None  # loading a kernel is not allowed while a graph is captured
+        source = SOURCE.read_text(encoding="utf-8")
+        double = int(tensor.dtype == torch.float64)
+        _loaded[key] = Kernels(*_nvrtc.load(source, dict.fromkeys(Kernels._fields, 0), tensor.device, DOUBLE=double))
+    return _loaded[key]
+
+
+def normalized(
+    kernels: Kernels, T: Tensor, largest: Tensor, pair: Dominant, certified: Tensor, normalizing: Tensor, epsilon: float
+) -> Normalized:
+    """From the dominant pair of `T`, and the largest of its entries, which is not finite if T is not."""
+    T, m = T.contiguous(), T.shape[0]
+    W, rho, derivative = torch.empty_like(T), T.new_empty(()), torch.empty_like(T)
+    switched, applied, simple, finite = (torch.empty_like(normalizing) for _ in range(4))
+    found = (pair.radius, pair.eigenvalue, pair.right.contiguous(), pair.left.contiguous(), pair.condition)
+    outputs = (W, rho, derivative, switched, applied, simple, finite)
+    kernels.normalize(_blocks(T), THREADS, T, largest, *found, certified, normalizing, _bits(epsilon), m, *outputs)
+    return outputs
+
+
+def pulled_back(
+    kernels: Kernels, gradient: Tensor, W: Tensor, derivative: Tensor, radius: Tensor, applied: Tensor, epsilon: float
+) -> Tensor:
+    """∂L/∂T from ∂L/∂W, by Proposition 3.2."""
+    gradient, result = gradient.contiguous(), torch.empty_like(W)
+    shares = W.new_empty(SHARES, dtype=torch.float64)
+    kernels.share(SHARES, THREADS, gradient, W, shares, W.numel())
+    kernels.pull_back(_blocks(W), THREADS, gradient, shares, derivative, radius, applied, _bits(epsilon), result, W.numel())
+    return result
+
+
+def _blocks(matrix: Tensor) -> int:
+    """Four entries to a thread."""
+    return -(-matrix.numel() // (4 * THREADS))
+
+
+def _bits(number: float) -> int:
+    """A float64 as the integer of the same bits: a kernel's arguments are integers and tensors here."""
+    return int(struct.unpack("<q", struct.pack("<d", number))[0])
