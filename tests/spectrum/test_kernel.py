@@ -17,11 +17,14 @@ def test_it_compiles(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         pytest.skip(reason)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     source = SOURCE.read_text(encoding="utf-8")
-    for tiles in range(1, FUSED_UP_TO // 32 + 1):
-        cubin = _nvrtc.compile_cubin(source, arch, {"TILES": tiles})
+    clusters = int(arch.removeprefix("sm_")) >= 90
+    variants = {(tiles, 1 if alone else 2 * tiles) for tiles in range(1, FUSED_UP_TO // 32 + 1) for alone in (True, not clusters)}
+    for tiles, blocks in variants:
+        given = {"TILES": tiles, "BLOCKS": blocks}
+        cubin = _nvrtc.compile_cubin(source, arch, given)
         assert cubin.startswith(b"\x7fELF")
-        assert _nvrtc.compile_cubin(source, arch, {"TILES": tiles}) == cubin  # from the cache, this time
-    assert len(list((tmp_path / "enrnn").iterdir())) == FUSED_UP_TO // 32
+        assert _nvrtc.compile_cubin(source, arch, given) == cubin  # from the cache, this time
+    assert len(list((tmp_path / "enrnn").iterdir())) == len(variants)
     assert _nvrtc.compile_cubin(_compressed.SOURCE.read_text(encoding="utf-8"), arch, {}).startswith(b"\x7fELF")
 
 

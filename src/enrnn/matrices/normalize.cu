@@ -24,7 +24,7 @@ __device__ double block_sum(double value) {
 }
 
 // W, ρ and ∂ρ/∂T = Re(λ̄/|λ| · v̄ uᵀ/(v*u)), zero where λ is not simple, and the flags. `largest` is the largest |T|, not finite if T is not.
-extern "C" __global__ void __launch_bounds__(THREADS) normalize(
+extern "C" __global__ void __launch_bounds__(THREADS, 2) normalize(
     const real* __restrict__ T, const real* __restrict__ largest, const double* __restrict__ radius, const double2* __restrict__ eigenvalue,
     const double2* __restrict__ right, const double2* __restrict__ left, const double* __restrict__ condition,
     const bool* __restrict__ certified, const bool* __restrict__ normalizing, double epsilon, long long m, real* __restrict__ W,

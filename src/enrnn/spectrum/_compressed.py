@@ -58,7 +58,7 @@ def kernels_for(matrix: Tensor, core_source: str, core_shared: int) -> Kernels |
             return None
         source = SOURCE.read_text(encoding="utf-8")
         loaded = _nvrtc.load(source, dict.fromkeys(Kernels._fields[:-1], 0), device)
-        _kernels[device] = Kernels(*loaded, *_nvrtc.load(core_source, {"core_power": core_shared}, device, TILES=2))
+        _kernels[device] = Kernels(*loaded, *_nvrtc.load(core_source, {"core_power": core_shared}, device, TILES=2, BLOCKS=1))
     if (matrix.shape[-1], device) not in _probes:
         if capturing(matrix):
             return None

@@ -101,17 +101,23 @@ def _load(tiles: int, device: torch.device) -> Kernel | None:
     if shared is None:
         return None
     try:
-        return _nvrtc.load(SOURCE.read_text(encoding="utf-8"), {"spectral_radius": shared}, device, TILES=tiles)[0]
+        source, blocks = SOURCE.read_text(encoding="utf-8"), _blocks(tiles, device)
+        return _nvrtc.load(source, {"spectral_radius": shared}, device, TILES=tiles, BLOCKS=blocks)[0]
     except RuntimeError as error:
         _warn(error)
         return None
+
+
+def _blocks(tiles: int, device: torch.device) -> int:
+    """How many thread blocks share a matrix: 16 rows to each, as the tensor cores take them."""
+    return 2 * tiles if tiles > 1 and torch.cuda.get_device_capability(device)[0] >= 9 else 1
 
 
 def _shared(tiles: int, device: torch.device) -> int | None:
     """The bytes of shared memory that the kernel needs, or None where it cannot run."""
     padded = 32 * tiles
     matrices = 3 if tiles < 3 else 2
-    shared = 8 * (matrices * padded * (padded + 4) + 32 * padded + 160 + 13 * padded)
+    shared = 8 * (matrices * padded * (padded + 4) + 32 * padded + 64 * _blocks(tiles, device) + 32 + 13 * padded)
     limits = torch.cuda.get_device_properties(device)
     fits = limits.major >= 8 and getattr(limits, "shared_memory_per_block_optin", 0) >= shared + 1024
     return shared if fits and _nvrtc.unavailable() is None else None
@@ -124,8 +130,7 @@ def _warn(error: RuntimeError) -> None:
 def _fused(matrix: Tensor, kernel: Kernel, accuracy: float = 1e-12) -> Found:
     size = matrix.shape[-1]
     out = matrix.new_empty(6 + 4 * size)
-    blocks = 2 if size > 64 and torch.cuda.get_device_capability(matrix.device)[0] >= 9 else 1  # as BLOCKS in the source
-    kernel(blocks, 512, matrix.contiguous(), size, out, parts(accuracy))
+    kernel(_blocks(-(-size // 32), matrix.device), 512, matrix.contiguous(), size, out, parts(accuracy))
     return _unpacked(out)
 
 

@@ -1,8 +1,8 @@
-// The dominant eigenvalue of one small matrix in one thread block, or two: _device.py as a single kernel, with an early end.
+// The dominant eigenvalue of one small matrix in one thread block, or a cluster: _device.py as a single kernel, with an early end.
 //
 // The matrix lives in shared memory and is squared there by the tensor cores (mma in float64: a true product, no lower precision
-// anywhere). 16 warps share out the product's tiles; sizes up to 32·TILES fit. The largest matrices are shared by two blocks of a
-// cluster where the chip has clusters: each computes half of the rows and gives them to the other. As soon as few eigenvalues seem
+// anywhere). 16 warps share out the product's tiles; sizes up to 32·TILES fit. Where the chip has clusters, BLOCKS thread blocks
+// hold the matrix, each computes its share of the product's rows and gives them to the others. As soon as few eigenvalues seem
 // to be left, λ, u and v are read off the power and checked; when the check holds, the rest is saved.
 // All sums are taken in a fixed order: the same matrix gives the same bits.
 
@@ -16,12 +16,6 @@
 #define RIPE 1e-2
 #define COPY (TILES < 3)  // whether T itself fits into shared memory beside its powers
 #define UNIT 1.1102230246251565e-16
-
-#if TILES == 3 && __CUDA_ARCH__ >= 900
-#define BLOCKS 2
-#else
-#define BLOCKS 1
-#endif
 
 __device__ __forceinline__ double across_warp(double value, int offset) { return __shfl_xor_sync(0xffffffffu, value, offset); }
 
@@ -54,29 +48,31 @@ template <int N> __device__ __forceinline__ double tree(const double* numbers, i
     else return tree<N / 2>(numbers, step) + tree<N / 2>(numbers + N / 2 * step, step);
 }
 
-#if BLOCKS == 2
+#if BLOCKS > 1
 __device__ __forceinline__ unsigned block() {
     unsigned rank;
     asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
 }
 
-// Where a place in this block's shared memory is in the other's.
-__device__ __forceinline__ unsigned yonder(const double* here) {
+// Where a place in this block's shared memory is in that of another block.
+__device__ __forceinline__ unsigned yonder(const double* here, unsigned other) {
     unsigned there;
-    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"((unsigned)__cvta_generic_to_shared(here)), "r"(block() ^ 1));
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"((unsigned)__cvta_generic_to_shared(here)), "r"(other));
     return there;
 }
 
-// A number, or two that follow each other, into the shared memory of both blocks.
+// A number, or two that follow each other, into the shared memory of all blocks.
 __device__ __forceinline__ void put(double* here, double value) {
-    *here = value;
-    asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(yonder(here)), "d"(value) : "memory");
+#pragma unroll
+    for (unsigned other = 0; other < BLOCKS; other++)
+        asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(yonder(here, other)), "d"(value) : "memory");
 }
 
 __device__ __forceinline__ void put(double* here, double one, double two) {
-    *(double2*)here = make_double2(one, two);
-    asm volatile("st.shared::cluster.v2.f64 [%0], {%1, %2};" ::"r"(yonder(here)), "d"(one), "d"(two) : "memory");
+#pragma unroll
+    for (unsigned other = 0; other < BLOCKS; other++)
+        asm volatile("st.shared::cluster.v2.f64 [%0], {%1, %2};" ::"r"(yonder(here, other)), "d"(one), "d"(two) : "memory");
 }
 
 __device__ __forceinline__ void all_blocks() {
@@ -93,7 +89,9 @@ __device__ __forceinline__ void all_blocks() { __syncthreads(); }
 template <int OVER> __device__ __forceinline__ void total(double& one, double& two, const double* room) {
     const int lane = threadIdx.x % 32;
     const double* mine = room + lane / 16 * OVER * WARPS + lane % 16;
-    double sum = OVER == 1 ? mine[0] : mine[0] + mine[WARPS];
+    double sum = mine[0];
+#pragma unroll
+    for (int i = 1; i < OVER; i++) sum += mine[i * WARPS];
 #pragma unroll
     for (int offset = 8; offset > 0; offset /= 2) sum += across_warp(sum, offset);
     one = __shfl_sync(0xffffffffu, sum, 0);
@@ -122,9 +120,13 @@ __device__ __forceinline__ double scattered(unsigned i) {
 
 #if __CUDA_ARCH__ >= 900 && TILES > 1
 // From Hopper on, a warp multiplies 16×8 by 8×8 in one instruction. On an H200 the whole kernel became 1.3 to 1.5 times faster.
-#define GRID_ROWS (TILES == 2 ? 4 : 3)  // 16 or 12 of the warps, in rows of 4
-#define HIGH (SIZE / BLOCKS / GRID_ROWS / 16)
-#define WIDE TILES
+#define ROWS (SIZE / BLOCKS)
+#define HIGH (ROWS < 96 ? 1 : 2)  // a warp has HIGH × WIDE tiles of 16 × 8
+#define WIDE wide(1)
+#define ACROSS (SIZE / 8 / WIDE)
+
+// The least number that leaves enough warps for all tiles.
+constexpr int wide(int least) { return SIZE / 8 % least == 0 && ROWS / 16 / HIGH * (SIZE / 8 / least) <= WARPS ? least : wide(least + 1); }
 
 __device__ __forceinline__ void mma(double (&c)[4], const double (&a)[4], double b0, double b1) {
     asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -136,8 +138,8 @@ __device__ __forceinline__ void mma(double (&c)[4], const double (&a)[4], double
 __device__ void square(const double* P, double* Q, double alpha, double& sum, double& trace) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     sum = trace = 0.0;
-    if (warp >= 4 * GRID_ROWS) return;
-    const int row0 = block() * (SIZE / 2) + (warp / 4) * 16 * HIGH + lane / 4, col0 = (warp % 4) * 8 * WIDE;
+    if (warp >= ROWS / 16 / HIGH * ACROSS) return;
+    const int row0 = block() * ROWS + warp / ACROSS * 16 * HIGH + lane / 4, col0 = warp % ACROSS * 8 * WIDE;
     double c[HIGH][WIDE][4];
 #pragma unroll
     for (int i = 0; i < HIGH; i++)
@@ -332,8 +334,8 @@ __device__ __forceinline__ double warp_sum(double value) {
 // ρ must be exact to one part in `parts`. out: radius, condition, λ, certified, squarings, then u and v (v* is the left vector),
 // complex numbers as pairs. All zeros and an infinite condition if it is not certified.
 extern "C" __global__ void
-#if BLOCKS == 2
-__cluster_dims__(2, 1, 1)
+#if BLOCKS > 1
+__cluster_dims__(BLOCKS, 1, 1)
 #endif
 __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long long size, double* __restrict__ out, long long parts) {
     const int m = (int)size;
@@ -385,7 +387,7 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
     }
     if (threadIdx.x < SIZE) probe[threadIdx.x] = scattered(threadIdx.x);
     sums(sum, trace, others);
-    all_blocks();  // the other one is there, and may be written to
+    all_blocks();  // the others are there, and may be written to
     const double norm = sqrt(sum);
     double shrink = 1.0 / norm;  // the power is shrink·P
     double t1 = 0.0, t2 = 0.0, n2 = 1.0;  // traces of the last two powers (of norm 1), and the norm of the last one's predecessor squared
@@ -515,7 +517,7 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
     }
 }
 
-#if TILES == 2
+#if TILES == 2 && BLOCKS == 1
 // K = C^(2^squarings) / its norm for C [SIZE, SIZE], and K g, Kᵀ g for two vectors g without a pattern: for _compressed.py.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) core_power(const double* __restrict__ C, double* __restrict__ K, double* __restrict__ right, double* __restrict__ left, long long squarings) {
     extern __shared__ double shared[];
