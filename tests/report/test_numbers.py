@@ -58,7 +58,7 @@ def test_a_mean_has_the_digits_its_spread_allows_and_those_that_were_published()
 
 def test_one_seed_has_no_spread() -> None:
     (alone,) = one(cell(1.5, [1.4]))
-    assert (alone.ours, alone.spread, alone.count) == ("1.40", "", 1)
+    assert (alone.ours, alone.spread, alone.count) == ("1.400", "", 1)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_better_and_best(better: str, senses: list[str], best: list[bool]) -> No
 def test_no_number_is_never_the_best() -> None:
     made = one(cell(1.0, [math.nan]), cell(1.0, [2.0]), cell(1.0, [3.0]), cell(1.0, None))
     assert [value.best_ours for value in made] == [False, True, False, False]
-    assert [value.ours for value in made] == ["–", "2.00", "3.00", "–"]
+    assert [value.ours for value in made] == ["–", "2.000", "3.000", "–"]
 
 
 def test_markdown_has_every_table_and_verdict() -> None:
@@ -109,4 +109,4 @@ def test_the_best_is_the_best_of_its_group() -> None:
 def test_a_column_with_nothing_published_and_a_table_without_costs_waste_no_columns() -> None:
     lines = results_markdown({"title": "t", "tables": [cost_table()]}).splitlines()
     assert "| model | n − q | Schur form (ms) |" in lines
-    assert "| T = 750 | 64 | 3.21 |" in lines
+    assert "| T = 750 | 64 | 3.210 |" in lines

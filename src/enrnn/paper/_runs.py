@@ -14,6 +14,22 @@ from ..recipes import RECIPES, recipe
 from ..training import Config
 from ._quick import QUICK
 
+_TUNED: dict[str, object] = {"optimizer.lr_decay": 0.9, "run.epochs": 30}
+_FASTER: dict[str, object] = {"optimizer.lr": 2e-3, "optimizer.long_lr": 5e-4, "optimizer.lr_decay": 0.88}
+_SPLIT: dict[str, object] = {"model.hidden_size": 1040, "model.short_size": 640, "model.negative_ones": 240}
+
+BEYOND: dict[str, tuple[str, dict[str, object]]] = {
+    "characters/enrnn_decayed": ("rates × 0.9 after each epoch", {"optimizer.lr_decay": 0.9}),
+    "characters/enrnn_longer": ("30 epochs", {"run.epochs": 30}),
+    "characters/enrnn_tuned": ("30 epochs, rates × 0.9 after each", _TUNED),
+    "characters/enrnn_tuned_faster": ("the same from rates of 0.002 and 0.0005, × 0.88", {**_TUNED, **_FASTER}),
+    "characters/enrnn_tuned_clipped": ("the same, gradient's norm at most 1", {**_TUNED, "optimizer.clip_norm": 1.0}),
+    "characters/enrnn_tuned_split": ("the same, sizes 400/640", {**_TUNED, **_SPLIT}),
+    "characters/enrnn_tuned_modrelu": ("the same with modReLU", {**_TUNED, "model.nonlinearity": "modrelu"}),
+    "characters/enrnn_tuned_uncoupled": ("the same without W_C", {**_TUNED, "model.coupling": False}),
+}
+"""Beyond the paper, with no more parameters than its ENRNN: what each changes, in words and in settings."""
+
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "adding/enrnn_uncoupled": ("adding/enrnn", {"model.coupling": False}),
     "adding/enrnn_sixth_epoch": ("adding/enrnn_t50", {"run.steps": 10_000}),
@@ -22,8 +38,9 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
         for task in ("adding", "characters")
         for rule in ("plainly_normalized", "renormalized", "spectral_norm")
     },
+    **{name: ("characters/enrnn", settings) for name, (_, settings) in BEYOND.items()},
 }
-"""Beyond the recipes: without W_C; up to the first batch of the sixth epoch; other ways to write and to train W_S."""
+"""Beside the recipes: without W_C; up to the first batch of the sixth epoch; other ways to write and to train W_S; the rest."""
 
 BESIDE = {
     "task": ("data", "cache"),
@@ -68,7 +85,7 @@ def titled(name: str, quick: bool = False) -> str:
 def known(quick: bool) -> list[str]:
     """All names. In the small version, those that it has."""
     names = [name for name in RECIPES if not name.startswith("pixels/")] + list(VARIANTS)
-    return [name for name in names if name in QUICK or base(name) in QUICK] if quick else names
+    return [name for name in names if name not in BEYOND and (name in QUICK or base(name) in QUICK)] if quick else names
 
 
 def named(values: Mapping[str, Any]) -> Name | None:

@@ -64,7 +64,8 @@ def _column(entry: Mapping[str, Any], cells: Sequence[Mapping[str, Any]], groups
     made = []
     for index, (cell, value) in enumerate(zip(cells, ours, strict=True)):
         spread = value.get("spread") if value.get("count", 2) > 1 else None
-        decimals = places(value.get("mean"), spread, published)
+        counted = kind == "int" and spread is None
+        decimals = 0 if counted else places(value.get("mean"), spread, published)
         made.append(
             Cell(
                 published=_published(cell.get("published"), published),

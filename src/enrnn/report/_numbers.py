@@ -63,14 +63,15 @@ def published_places(values: Iterable[object]) -> int:
 
 
 def places(mean: object, spread: object, published: int) -> int | None:
-    """Decimals for a mean: as many as were published, or more, to the spread's first digit; without a spread, to the third digit.
+    """Decimals for a mean: as many as were published, or more, to the spread's first digit; without a spread, to the third digit,
+    and from 1 to 10 to the third decimal.
 
     None where decimals would show hardly a digit of it, or too many.
     """
     size, error = abs(finite(mean) or 0.0), abs(finite(spread) or 0.0)
     if size and not 1e-3 <= size < 1e6:
         return None
-    first = error or size / 100
+    first = error or size / (1000 if 1 <= size < 10 else 100)
     return max(published, min(MOST_PLACES, -math.floor(math.log10(first)))) if first else published
 
 

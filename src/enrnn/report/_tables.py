@@ -208,6 +208,6 @@ def _parameters(parameters: Mapping[str, Any]) -> Html:
     return join(
         (
             element("span", plain(parameters.get("ours")), "*" if note else None, title=note or None),
-            element("small", f"paper {plain(published)}", class_="below") if published is not None else None,
+            element("small", f"paper {plain(published)}", class_="below") if published else None,
         )
     )
