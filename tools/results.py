@@ -23,7 +23,7 @@ from enrnn.paper import ITEMS, Found, collect, read
 from enrnn.paper._cost import FOLDER as MEASURED
 from enrnn.paper._data import PTB_NAME, TIMIT_NAME
 from enrnn.paper._measure import FILE as MEASURES
-from enrnn.paper._runs import BESIDE, named
+from enrnn.paper._runs import BESIDE, BEYOND, named
 from enrnn.paper._tables import settings
 from enrnn.training import Config, RunError, RunFolder
 
@@ -309,12 +309,22 @@ def _block(found: Found, results: Mapping[str, Any], figures: Mapping[str, Any])
     told = (
         "The paper's tables from our runs: a mean ± the standard deviation over (so many) seeds. Of the adding and the copying "
         "problem the paper has curves and no numbers. Time is that of a run, others beside it on the same device included. "
-        f"{report.claims_in_words(results)}. All of it, with what was not run and how to do it again: [{PAGE}]({PAGE})."
+        f"{report.claims_in_words(results)}.{_beyond(found)} "
+        f"All of it, with what was not run and how to do it again: [{PAGE}]({PAGE})."
     )
     shown = next((figures[name] for name in FIRST_FIGURES if name in figures), None)
     picture = report.picture_markdown(shown, f"{IMAGES}/{shown['name']}.svg") if shown else ""
     parts = ["## Results", told, report.grid_markdown(head, rows, numeric=(2, 3, 4)) if rows else "", picture]
     return "\n\n".join(part for part in parts if part)
+
+
+def _beyond(found: Found) -> str:
+    """The best of what is beyond the paper, as a sentence. Best by validation data."""
+    means = {name: value for name in BEYOND if (value := found.mean(name, "valid")) is not None}
+    best = min(means, key=lambda name: means[name], default=None)
+    if best is None:
+        return ""
+    return f" Beyond the paper, ENRNN reaches {found.mean(best):.3f} bits per character ({BEYOND[best][0]})."
 
 
 def _main_rows(found: Found, table: Mapping[str, Any]) -> list[list[object]]:

@@ -5,8 +5,8 @@ from typing import Any
 
 EPILOG = """\
 what: table1 table2 table3 figure-adding figure-copying figure-timit figure-gradients figure-sizes, and beyond the paper
-figure-coupling figure-spectrum figure-transient figure-gradient-rule table-beyond table-cost. The same command again goes on
-with what is not finished; no run is done twice."""
+figure-coupling figure-spectrum figure-transient figure-gradient-rule table-rates table-beyond table-cost. The same command again
+goes on with what is not finished; no run is done twice."""
 
 
 def add_command(commands: Any) -> None:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from .._nearest import nearest
 from ._published import LONG_96, TABLE2, TABLE3, TOTAL_160
-from ._runs import BEYOND, known
+from ._runs import BEYOND, RATES, at_rate, known
 
 RULES = ("normalized", "plainly_normalized", "renormalized", "spectral_norm")
 """Ways to write and train W_S: Proposition 3.2's gradient; one that does not know of the division; descend and divide again;
@@ -55,12 +55,17 @@ ITEMS: dict[str, Item] = {
         "Transient growth and pseudospectrum of W_S", "§2, no figure in the paper", ("adding/enrnn", "characters/enrnn")
     ),
     "figure-gradient-rule": Item("Proposition 3.2 and its rivals", "§3.1, no figure in the paper", _RULES),
+    "table-rates": Item(
+        "Where ours differs: other learning rates",
+        "not in the paper",
+        tuple(run for name, rates in RATES.items() for run in (name, *(at_rate(name, rate) for rate in rates))),
+    ),
     "table-beyond": Item("What else ENRNN can do on the Penn Treebank", "not in the paper", ("characters/enrnn", *BEYOND)),
     "table-cost": Item("What the Schur form costs beside the rest of a step", "§3.2, no table in the paper", (), ("cost",)),
 }
 
 SMALL_ONLY_ADDING = ("figure-gradient-rule", "figure-spectrum", "figure-transient", "table-beyond")
-"""In the small version these are made from the adding problem alone; the last is not in it."""
+"""In the small version these have no run on characters."""
 
 
 def chosen(what: Sequence[str]) -> list[str]:

@@ -30,6 +30,20 @@ BEYOND: dict[str, tuple[str, dict[str, object]]] = {
 }
 """Beyond the paper, with no more parameters than its ENRNN: what each changes, in words and in settings."""
 
+RATES = {
+    "adding/spectral_rnn": ("1e-3", "1e-4"),
+    "adding/spectral_rnn_15k": ("1e-3", "1e-4"),
+    "adding/ornn": ("1e-3", "1e-4"),
+    "adding/full_capacity_urnn": ("1e-3", "1e-4"),
+}
+"""Where ours came out unlike the paper: rates beside the paper's."""
+
+
+def at_rate(name: str, rate: str) -> str:
+    """What the run of another learning rate is called."""
+    return f"{name}_rate_{rate}"
+
+
 VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
     "adding/enrnn_uncoupled": ("adding/enrnn", {"model.coupling": False}),
     "adding/enrnn_sixth_epoch": ("adding/enrnn_t50", {"run.steps": 10_000}),
@@ -39,8 +53,11 @@ VARIANTS: dict[str, tuple[str, dict[str, object]]] = {
         for rule in ("plainly_normalized", "renormalized", "spectral_norm")
     },
     **{name: ("characters/enrnn", settings) for name, (_, settings) in BEYOND.items()},
+    **{at_rate(name, rate): (name, {"optimizer.lr": float(rate)}) for name, rates in RATES.items() for rate in rates},
 }
 """Beside the recipes: without W_C; up to the first batch of the sixth epoch; other ways to write and to train W_S; the rest."""
+
+_FULL_ONLY = {*BEYOND, *(at_rate(name, rate) for name, rates in RATES.items() for rate in rates)}
 
 BESIDE = {
     "task": ("data", "cache"),
@@ -85,7 +102,7 @@ def titled(name: str, quick: bool = False) -> str:
 def known(quick: bool) -> list[str]:
     """All names. In the small version, those that it has."""
     names = [name for name in RECIPES if not name.startswith("pixels/")] + list(VARIANTS)
-    return [name for name in names if name not in BEYOND and (name in QUICK or base(name) in QUICK)] if quick else names
+    return [name for name in names if name not in _FULL_ONLY and (name in QUICK or base(name) in QUICK)] if quick else names
 
 
 def named(values: Mapping[str, Any]) -> Name | None:

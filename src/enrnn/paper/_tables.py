@@ -4,13 +4,13 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ..recipes import RECIPES, sources
+from ..recipes import RECIPES, recipe, sources
 from ._data import TIMIT_NAME
 from ._found import Found, Run
 from ._items import ITEMS
 from ._published import EXPERIMENTS, TABLE1, TABLE2, TABLE3
 from ._quick import TITLE
-from ._runs import BEYOND, base, changes, known, titled
+from ._runs import BEYOND, RATES, at_rate, base, changes, known, titled
 
 Cell = dict[str, Any]
 ONE_TENTH, BASELINE = 0.1, 1 / 6
@@ -25,6 +25,7 @@ def tables(found: Found, items: Sequence[str], quick: bool) -> list[dict[str, An
         "table1": lambda found, quick: [_settings(found, quick), _adding(found, quick), _copying(found, quick)],
         "table2": lambda found, quick: [_speech(found, quick, ""), _speech(found, quick, "_copy")],
         "table3": lambda found, quick: [_characters(found, quick)],
+        "table-rates": lambda found, quick: [] if quick else [_rates(found)],
         "table-beyond": lambda found, quick: [] if quick else [_beyond(found)],
         "table-cost": lambda found, quick: [_cost(found)],
     }
@@ -65,24 +66,27 @@ def _settings(found: Found, quick: bool) -> dict[str, Any]:
     return _table("table1", "Table 1: settings and parameters", caption + SHARED, columns, rows, quick)
 
 
+ADDING_COLUMNS = [
+    ("final", "test MSE, last", "number"),
+    ("best", "test MSE, least", "number"),
+    ("half", "step below half of 1/6", "int"),
+    ("tenth", "step below a tenth of 1/6", "int"),
+]
+
+
+def _adding_cells(found: Found, name: str) -> dict[str, Cell]:
+    return {
+        "final": _cell(None, found.values(name, Run.final), "low"),
+        "best": _cell(None, found.values(name, lambda run: min(value for _, value in run.curve())), "low"),
+        "half": _cell(None, found.values(name, lambda run: run.first_below(BASELINE / 2)), "low"),
+        "tenth": _cell(None, found.values(name, lambda run: run.first_below(BASELINE * ONE_TENTH)), "low"),
+    }
+
+
 def _adding(found: Found, quick: bool) -> dict[str, Any]:
-    columns = [
-        ("final", "test MSE, last", "number"),
-        ("best", "test MSE, least", "number"),
-        ("half", "step below half of 1/6", "int"),
-        ("tenth", "step below a tenth of 1/6", "int"),
-    ]
-    rows = []
-    for name in ITEMS["figure-adding"].runs:
-        cells = {
-            "final": _cell(None, found.values(name, Run.final), "low"),
-            "best": _cell(None, found.values(name, lambda run: min(value for _, value in run.curve())), "low"),
-            "half": _cell(None, found.values(name, lambda run: run.first_below(BASELINE / 2)), "low"),
-            "tenth": _cell(None, found.values(name, lambda run: run.first_below(BASELINE * ONE_TENTH)), "low"),
-        }
-        rows.append(_row(found, titled(name, quick), name, cells, quick))
+    rows = [_row(found, titled(name, quick), name, _adding_cells(found, name), quick) for name in ITEMS["figure-adding"].runs]
     caption = f"{EXPERIMENTS['adding']}. The paper gives no numbers, only the curves of Figure 1. {SHARED}"
-    return _table("table1-adding", "The adding problem", caption, columns, rows, quick)
+    return _table("table1-adding", "The adding problem", caption, ADDING_COLUMNS, rows, quick)
 
 
 def _copying(found: Found, quick: bool) -> dict[str, Any]:
@@ -147,6 +151,19 @@ def _characters(found: Found, quick: bool) -> dict[str, Any]:
     data = _data_of(found, [row.recipe for row in TABLE3])
     caption = f"{EXPERIMENTS['characters']}; the epoch is chosen on validation data. Ours: {data}. {SHARED}"
     return _table("table3", "Table 3: character prediction", caption, columns, rows, quick)
+
+
+def _rates(found: Found) -> dict[str, Any]:
+    """The networks that came out unlike the paper, at the paper's learning rate and at others."""
+    rows = []
+    for name, rates in RATES.items():
+        for run, rate in ((name, f"{recipe(name).optimizer.lr:.0e}"), *((at_rate(name, rate), rate) for rate in rates)):
+            if found.of(run) or found.failed(run):
+                label = f"{titled(name)}: {float(rate):g}" + (", the paper's" if run == name else "")
+                made = _row(found, label, run, _adding_cells(found, run), quick=False)
+                rows.append(made | {"note": "", "group": name})
+    caption = f"The adding problem, T = 750, with other learning rates for the networks that came out unlike the paper. {SHARED}"
+    return _table("table-rates", "Where ours differs: other learning rates", caption, ADDING_COLUMNS, rows, quick=False)
 
 
 def _beyond(found: Found) -> dict[str, Any]:
