@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -90,4 +91,26 @@ def test_of_two_eigenvalues_of_opposite_sign_the_larger_one_is_taken(gap: float)
         spectrum[0], spectrum[1] = sign, -sign * (1 - gap)
         pair, certified = squaring_on_device(in_random_basis(torch.diag(spectrum), generator))
         assert not certified or abs(pair.eigenvalue.item() - sign) < 1e-10
+        assert certified or gap < 1e-6
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10])
+def test_of_two_real_eigenvalues_that_are_nearly_the_same_the_smaller_one_is_not_certified(gap: float) -> None:
+    same_sign_is_told_apart(gap, (2, 9, 30), "cpu")
+
+
+def same_sign_is_told_apart(gap: float, sizes: Iterable[int], device: str) -> None:
+    """Symmetric matrices, where x and the image of x are nearly parallel long before they are u, and others."""
+    generator = torch.Generator().manual_seed(25)
+    for size, symmetric, sign in itertools.product(sizes, (True, False), (1.0, -1.0)):
+        spectrum = 0.5 * torch.rand(size, dtype=torch.float64, generator=generator)
+        spectrum[0], spectrum[1] = sign, sign * (1 - gap)
+        matrix = torch.diag(spectrum)
+        if symmetric:
+            basis, _ = torch.linalg.qr(torch.randn(size, size, dtype=torch.float64, generator=generator))
+            matrix = basis @ matrix @ basis.mT
+        else:
+            matrix = in_random_basis(matrix, generator)
+        pair, certified = squaring_on_device(matrix.to(device))
+        assert not certified or abs(pair.eigenvalue.item() - sign) < 1e-12
         assert certified or gap < 1e-6

@@ -50,7 +50,7 @@ def squaring_on_device(matrix: Tensor, accuracy: float = 1e-12) -> Found:
       leaves `|μ|^K dist(w, plane)` outside. That distance is at least 1/(2κ + 1), because λ's left vector is orthogonal to w and
       to the conjugate of u; and `|λ|^K ≥ (1/(2κ) − ω) ‖T^K‖`, because λ's two projectors have norm κ and the rest of the power
       is at most 2κω of it. So `4κ(κ + 1) ω < 1` excludes |μ| ≥ |λ|; for a real λ, `κ(κ + 2) ω < 1`. A tenth of that is asked
-      for, or `ω ≤ 1e-6` in the plane that was found, which also holds λ and nearly −λ.
+      for, or `ω ≤ 1e-6` in the plane that was found, which also holds λ and nearly −λ, of which λ must then be the larger.
 
     Unlike `_certificate.py`, this takes the effect of rounding on the powers from its order of magnitude, not from a bound.
     """
@@ -157,8 +157,8 @@ def squaring_all_the_way(matrix: Tensor, accuracy: float = 1e-12) -> Found:
             power = power / torch.linalg.matrix_norm(power)
 
     probes = _scattered(2 * size, matrix.device).view(2, size).mT
-    eigenvalue, right, plane = _in_plane(scaled, power @ probes)
-    _, left, _ = _in_plane(scaled.mT, power.mT @ probes)  # leftᵀ is the left vector
+    eigenvalue, other, right, plane = _in_plane(scaled, power @ probes)
+    _, _, left, _ = _in_plane(scaled.mT, power.mT @ probes)  # leftᵀ is the left vector
     outside = torch.linalg.matrix_norm(power - plane @ (plane.mT @ power))  # of a power with norm 1
     right, left = _unit(right), _unit(left)
     radius = eigenvalue.abs()
@@ -172,7 +172,8 @@ def squaring_all_the_way(matrix: Tensor, accuracy: float = 1e-12) -> Found:
     beside = torch.linalg.matrix_norm(power - torch.outer(right.real, right.real @ power))
     turning = eigenvalue.imag != 0
     alone = torch.where(turning, outside * 4 * condition * (condition + 1), beside * condition * (condition + 2)) < 0.1
-    certified = finite & accurate & (alone | (outside < 1e-6))
+    larger = other.abs() <= radius * (1 + accuracy)
+    certified = finite & accurate & (alone | ((outside < 1e-6) & larger))
 
     nothing = torch.zeros_like(right)
     pair = Dominant(
@@ -185,13 +186,14 @@ def squaring_all_the_way(matrix: Tensor, accuracy: float = 1e-12) -> Found:
     return Found(pair, certified)
 
 
-def _in_plane(matrix: Tensor, span: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The larger eigenvalue on a plane, with non-negative imaginary part, its vector, and a basis of the plane.
+def _in_plane(matrix: Tensor, span: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """An eigenvalue on a plane, its imaginary part not negative; the other one if that is real; a vector; a basis of the plane.
 
     `span` [m, 2] is what the power has made of two vectors. Where it left a plane, as for a complex pair, the two span it. (So do
     x and Mx, but badly where the pair is nearly double.) Where it left a line, x and Mx are taken: they also serve two real
     eigenvalues, λ and nearly −λ, which M tells apart better than its power. Where x is an eigenvector but for rounding, a second
-    direction means nothing, and the eigenvalue is the one of x.
+    direction means nothing, and the eigenvalue is the one of x: the larger one, unless both are nearly the same, which is for
+    the caller to look at.
     """
     x = _unit(span[:, 0])
     image = matrix @ x
@@ -212,7 +214,8 @@ def _in_plane(matrix: Tensor, span: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     imaginary = torch.where(turning & ~single, root, 0)
     eigenvalue = torch.complex(real, imaginary)
     vector = torch.where(single, torch.complex(x, torch.zeros_like(x)), (eigenvalue - d) * x + c * y)
-    return eigenvalue, vector, torch.stack([x, y], dim=1)
+    other = torch.where(single | turning, 0, a + d - real)
+    return eigenvalue, other, vector, torch.stack([x, y], dim=1)
 
 
 def _outside(vector: Tensor, x: Tensor) -> Tensor:
