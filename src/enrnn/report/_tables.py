@@ -17,7 +17,8 @@ STACKED = 2
 """From so many columns with something published on, published, ours and the difference stand one above the other."""
 
 SIGNS = {"better": ("▲", "better than published"), "worse": ("▼", "worse than published")}
-BETTER = {"low": "lower is better", "high": "higher is better"}
+BETTER = {"low": ("↓ better", "lower is better"), "high": ("↑ better", "higher is better")}
+"""Under the name of a column, and for those who do not see the arrow."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def table(entry: Mapping[str, Any], states: Mapping[str, str]) -> Html:
 
 def _legend(all_columns: Sequence[Column]) -> Html:
     parts = ["Mean ± spread over seeds; bold: the best of its column"]
-    if any(column.compared for column in all_columns):
+    if any(cell.difference != NOTHING for column in all_columns if column.compared for cell in column.cells):
         parts.append("difference: ours − published")
     if any(cell.sense for column in all_columns for cell in column.cells):
         parts.append("▲ better, ▼ worse than published")
@@ -85,7 +86,8 @@ def _head(layout: Layout) -> Html:
     rows = 2 if any(map(layout.three, layout.columns)) else None
     first, second = [_heading("Model", rowspan=rows, class_="model")], []
     for column in layout.columns:
-        note = element("small", BETTER[column.better]) if column.better else None
+        short, long = BETTER[column.better] if column.better else ("", "")
+        note = element("small", short, title=long, aria_label=long) if short else None
         if layout.three(column):
             first.append(_heading(column.label, note, colspan=3, class_="group"))
             second.append(_heading("published", class_="number first"))
