@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .. import _nvrtc
 from .._nvrtc import Kernel
-from .._precision import capturing, working_dtype
+from .._precision import working_dtype
 from ._inverse import eliminated, elimination, shifted_skew_inverse
+from ._kernels import KernelsFor
 from ._skew import skew_symmetric
 
 SOURCE = Path(__file__).with_name("cayley.cu")
@@ -109,20 +109,4 @@ class _Kernels(NamedTuple):
     narrow: Kernel
 
 
-_loaded: dict[tuple[torch.device, torch.dtype], _Kernels] = {}
-
-
-def _kernels_for(tensor: Tensor) -> _Kernels | None:
-    """The kernels for tensors like this one, if it is on a GPU that can run them."""
-    if not tensor.is_cuda or tensor.dtype not in (torch.float32, torch.float64) or not tensor.numel():
-        return None
-    if _nvrtc.unavailable() is not None:
-        return None
-    key = tensor.device, tensor.dtype
-    if key not in _loaded:
-        if capturing(tensor):
-            return None  # loading a kernel is not allowed while a graph is captured
-        source = SOURCE.read_text(encoding="utf-8")
-        double = int(tensor.dtype == torch.float64)
-        _loaded[key] = _Kernels(*_nvrtc.load(source, dict.fromkeys(_Kernels._fields, 0), tensor.device, DOUBLE=double))
-    return _loaded[key]
+_kernels_for = KernelsFor(SOURCE, _Kernels, _Kernels._fields)

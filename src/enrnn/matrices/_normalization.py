@@ -7,10 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import _nvrtc
 from .._nvrtc import Kernel
-from .._precision import capturing
 from ..spectrum import Dominant
+from ._kernels import KernelsFor
 
 SOURCE = Path(__file__).with_name("normalize.cu")
 THREADS, SHARES = 256, 64
@@ -27,21 +26,7 @@ class Kernels(NamedTuple):
     note: Kernel
 
 
-_loaded: dict[tuple[torch.device, torch.dtype], Kernels] = {}
-
-
-def kernels_for(tensor: Tensor) -> Kernels | None:
-    """The kernels for matrices like this one, if it is on a GPU that can run them."""
-    if not tensor.is_cuda or tensor.dtype not in (torch.float32, torch.float64) or _nvrtc.unavailable() is not None:
-        return None
-    key = tensor.device, tensor.dtype
-    if key not in _loaded:
-        if capturing(tensor):
-            return None  # loading a kernel is not allowed while a graph is captured
-        source = SOURCE.read_text(encoding="utf-8")
-        double = int(tensor.dtype == torch.float64)
-        _loaded[key] = Kernels(*_nvrtc.load(source, dict.fromkeys(Kernels._fields, 0), tensor.device, DOUBLE=double))
-    return _loaded[key]
+kernels_for = KernelsFor(SOURCE, Kernels, Kernels._fields)
 
 
 def normalized(

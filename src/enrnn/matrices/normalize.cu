@@ -41,7 +41,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) normalize(
     im = block_sum(im);
     const double r = *radius, divisor = r + epsilon, most = divisor * LARGEST;
     const bool on = *normalizing || r > 1.0, overflows = fabs((double)*largest) >= most || most <= 1.0 || isinf(divisor);
-    const bool divide = on && *certified && !overflows, smooth = *condition < 1e6 && r > 0.0;
+    const bool divide = on && *certified && !overflows, smooth = *condition < 1e6 && r > 0.0;  // 1e6: 1 / DEFECTIVE
     double2 factor = make_double2(0.0, 0.0);  // (λ̄/|λ|) / (v*u)
     if (smooth) {
         const double2 value = *eigenvalue;
