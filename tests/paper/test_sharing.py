@@ -22,10 +22,8 @@ JOBS = [Job("adding/enrnn", recipe("adding/enrnn").override({"run.device": "cuda
 
 @pytest.fixture
 def mps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMps]:
-    fake = FakeMps(tmp_path / "mps")
-    fake.installed(monkeypatch)
-    yield fake
-    assert fake.has_ended()
+    with FakeMps.installed(tmp_path / "mps", monkeypatch) as fake:
+        yield fake
 
 
 def test_runs_at_a_time_on_a_gpu_find_a_daemon(mps: FakeMps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,8 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -54,14 +55,19 @@ class FakeMps:
         program.write_text(CONTROL.format(default=self.default, **self._files))
         program.chmod(0o755)
 
-    def installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """For this test the machine has it, two GPUs, eight cores, and nothing about GPUs in its environment."""
+    @classmethod
+    @contextmanager
+    def installed(cls, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMps]:
+        """The machine has it, two GPUs, eight cores, and nothing about GPUs in its environment. At the end no daemon is left."""
+        fake = cls(folder)
         for name in SEEN:
             monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("PATH", f"{self.bin}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setenv("PATH", f"{fake.bin}{os.pathsep}{os.environ['PATH']}")
         monkeypatch.setattr(_mps, "gpus", lambda environment=None, use=False: UUIDS)
         monkeypatch.setattr(_sharing, "cores", lambda: 8)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+        yield fake
+        assert fake.has_ended()
 
     def breaks(self, says: str) -> None:
         self._files["broken"].write_text(says)

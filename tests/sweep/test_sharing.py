@@ -59,10 +59,8 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def mps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMps]:
-    fake = FakeMps(tmp_path / "mps")
-    fake.installed(monkeypatch)
-    yield fake
-    assert fake.has_ended()
+    with FakeMps.installed(tmp_path / "mps", monkeypatch) as fake:
+        yield fake
 
 
 @pytest.fixture
