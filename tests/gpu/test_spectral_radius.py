@@ -11,7 +11,7 @@ from enrnn import _nvrtc
 from enrnn.spectrum._device import FUSED_UP_TO, _fused, _kernel, squaring_all_the_way, squaring_on_device
 from tests._record import Recorder
 from tests.spectrum._matrices import EXTREMES, FAMILIES, in_random_basis
-from tests.spectrum.test_device import as_result
+from tests.spectrum.test_device import as_result, same_sign_is_told_apart
 from tests.spectrum.test_solvers import RADIUS, check_against_dense
 
 pytestmark = pytest.mark.gpu
@@ -115,6 +115,12 @@ def test_a_nearly_double_pair_is_certified() -> None:
         matrix[:2, :2] = torch.tensor([[cos, -sin], [sin, cos]], dtype=torch.float64)
         _, certified = squaring_on_device(in_random_basis(matrix, generator).cuda(), 1e-10)
         assert certified
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10])
+def test_of_two_real_eigenvalues_that_are_nearly_the_same_the_smaller_one_is_not_certified(gap: float) -> None:
+    needs_kernels()
+    same_sign_is_told_apart(gap, (2, 20, 33, 64, 94, 130, 300), "cuda")
 
 
 def test_a_compressed_solution_is_the_same_to_the_bit_and_in_a_graph() -> None:

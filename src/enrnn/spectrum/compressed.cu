@@ -167,6 +167,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) plane(double* __restrict__
 
 struct Side {
     double re, im, along, across;  // λ; the vector is (along + i·im)·x + across·q
+    double other;                  // the other eigenvalue in the plane, if that is real
     // From the matrix [[a, b], [c, d]] of T in the basis (x, q); with q = 0, b = c = d = 0.
     __device__ Side(double a, double b, double c, double d) {
         const bool single = c == 0.0 && d == 0.0;
@@ -174,6 +175,7 @@ struct Side {
         const bool negative = fabs(c) < 1e-6 * fabs(a) ? a < d : half < 0.0;
         re = single ? a : disc < 0.0 ? half : half + (negative ? -root : root);
         im = !single && disc < 0.0 ? root : 0.0;
+        other = single || im != 0.0 ? 0.0 : a + d - re;
         along = single ? 1.0 : re - d;
         across = single ? 0.0 : c;
     }
@@ -216,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) finish(
     const double residual = fmax(sqrt(sums[2]) * one, sqrt(sums[3]) * other), radius = hypot(right.re, right.im);
     const double condition = 1.0 / (hypot(sums[4], sums[5]) * one * other), rounding = 50 * UNIT * condition * norm;
 
-    // What of the power K lies outside the plane of u.
+    // What of the power K lies outside the plane of u, and outside u where that is real.
     double share[2][2] = {};
 #pragma unroll 8
     for (int i = warp; i < m; i += WARPS)
@@ -241,15 +243,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) finish(
         rows[threadIdx.x / WIDTH][threadIdx.x % WIDTH] = sum;
     }
     __syncthreads();
-    double outside[1] = {0.0};
+    double outside[2] = {};
+    const double along = right.along * one, across = right.across * one;
     for (int i = threadIdx.x; i < WIDTH * WIDTH; i += THREADS) {
-        const double rest = K[i] - in_plane[0][i / WIDTH] * rows[0][i % WIDTH] - in_plane[1][i / WIDTH] * rows[1][i % WIDTH];
-        outside[0] += rest * rest;
+        const double p0 = in_plane[0][i / WIDTH], p1 = in_plane[1][i / WIDTH], r0 = rows[0][i % WIDTH], r1 = rows[1][i % WIDTH];
+        const double rest = K[i] - p0 * r0 - p1 * r1, beside = K[i] - (along * p0 + across * p1) * (along * r0 + across * r1);
+        outside[0] += rest * rest, outside[1] += beside * beside;
     }
     block_sums(outside);
 
     const bool accurate = residual * condition < fmax(radius / parts, rounding) && rounding < 1e-6 * radius;
-    const bool certified = accurate && outside[0] < 1e-12 && missed < 1e-6;
+    const bool larger = fabs(right.other) <= radius * (1.0 + 1.0 / parts), alone = right.im == 0.0 && outside[1] < 1e-12;
+    const bool certified = accurate && outside[0] < 1e-12 && missed < 1e-6 && (larger || alone);
     for (int i = threadIdx.x; i < m; i += THREADS) {
         double *u = out + 6 + 2 * i, *v = u + 2 * size;
         u[0] = certified ? one * (right.along * x[i] + right.across * q[i]) : 0.0;

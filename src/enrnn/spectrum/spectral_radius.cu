@@ -349,7 +349,7 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
     double *x = vec, *y = vec + SIZE, *Ax = vec + 2 * SIZE, *Ay = vec + 3 * SIZE, *q = vec + 4 * SIZE, *r = vec + 5 * SIZE;
     double *Aq = vec + 6 * SIZE, *Ar = vec + 7 * SIZE, *ur = vec + 8 * SIZE, *ui = vec + 9 * SIZE, *vr = vec + 10 * SIZE, *vi = vec + 11 * SIZE;
     double* probe = vec + 12 * SIZE;
-    __shared__ double fact[8];
+    __shared__ double fact[9];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
     double largest = 0.0, given[SIZE * SIZE / THREADS];
@@ -463,7 +463,7 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
             hr = base; hr.scale(along); hr.add(across, second);
             hi = base; hi.scale(turned);
             hr.store(warp == 0 ? ur : vr); hi.store(warp == 0 ? ui : vi);
-            if (threadIdx.x == 0) { fact[0] = re; fact[1] = im; fact[2] = along; fact[3] = across; }
+            if (threadIdx.x == 0) { fact[0] = re; fact[1] = im; fact[2] = along; fact[3] = across; fact[8] = single || im != 0.0 ? 0.0 : a + d - re; }
             third.scale(across); third.add(along, image);
             image.scale(turned);
             base = third;  // the image of h = hr + i·hi is base + i·image
@@ -500,7 +500,8 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
         const double residual = sqrt(fmax(fact[4], fact[5])), outside = sqrt(sum), beside = sqrt(line_sum);
         const bool accurate = residual * condition < fmax(radius / parts, rounding) && rounding < 1e-6 * radius;
         const bool alone = im != 0.0 ? outside * 4 * condition * (condition + 1) < 0.1 : beside * condition * (condition + 2) < 0.1;
-        const bool certified = accurate && (alone || outside < 1e-6);
+        const bool larger = fabs(fact[8]) <= radius * (1.0 + 1.0 / parts);  // than the other eigenvalue in the plane, if that is real
+        const bool certified = accurate && (alone || (outside < 1e-6 && larger));
         if (block() == 0) {
             if (certified && warp < 2) {
                 double* to = out + 6 + 2 * m * warp;
