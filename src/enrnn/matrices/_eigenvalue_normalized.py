@@ -15,7 +15,41 @@ DEFECTIVE = 1e-6
 """λ counts as (nearly) defective when |v*u| falls below this fraction of ‖u‖‖v‖."""
 
 
-class EigenvalueNormalized(Matrix):
+class Solved(Matrix):
+    """A family that needs a solver which may be unsure of its result, with flags for the runs in which nobody can look."""
+
+    sought = "ρ(T)"
+    """What the solver finds, in the words of errors."""
+
+    not_finite: Tensor
+    uncertified: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("not_finite", torch.tensor(False), persistent=False)
+        self.register_buffer("uncertified", torch.tensor(False), persistent=False)
+
+    def check(self) -> None:
+        if self.not_finite:
+            raise ValueError(self._not_finite())
+        if self.uncertified:
+            raise RuntimeError(
+                f"{self.name}: {self.sought} could not be certified inside a CUDA graph; redo those steps outside of it"
+            )
+
+    def _flag(self, original: Tensor, finite: Tensor, certified: Tensor) -> None:
+        """Note what is wrong for `check`; where one can look, raise at once what nothing can be done about."""
+        if recording(original) or capturing(original):
+            self.not_finite.logical_or_(~finite)
+            self.uncertified.logical_or_(~certified & finite)
+        elif not finite:
+            raise ValueError(self._not_finite())
+
+    def _not_finite(self) -> str:
+        return f"{self.name}: the free matrix T has entries that are not finite (NaN or Inf), so {self.sought} is undefined"
+
+
+class EigenvalueNormalized(Solved):
     """`W = T/(ρ(T) + ε)` from the first moment ρ(T) exceeds 1, and `W = T` until then (§3.1, §4).
 
     The gradient is Proposition 3.2's, with one correction: with `G = ∂L/∂W`, `C = Re(λ̄ v̄uᵀ/(v*u))`,
@@ -50,8 +84,6 @@ class EigenvalueNormalized(Matrix):
     nearly_defective: Tensor
     fallbacks: Tensor
     radius: Tensor
-    not_finite: Tensor
-    uncertified: Tensor
 
     def __init__(self, epsilon: float = 0.0, *, normalizing: bool = False, solver: str = "auto") -> None:
         super().__init__()
@@ -62,8 +94,6 @@ class EigenvalueNormalized(Matrix):
         self.register_buffer("fallbacks", torch.tensor(0))
         # One entry, not none: what compiled code writes into a float64 tensor without dimensions is lost (torch 2.13).
         self.register_buffer("radius", torch.zeros(1, dtype=torch.float32), persistent=False)
-        self.register_buffer("not_finite", torch.tensor(False), persistent=False)
-        self.register_buffer("uncertified", torch.tensor(False), persistent=False)
         self.register_load_state_dict_post_hook(_forget_what_is_not_saved)  # type: ignore[no-untyped-call]
 
     def forward(self, original: Tensor) -> Tensor:
@@ -76,11 +106,7 @@ class EigenvalueNormalized(Matrix):
             kept = (self.not_finite, self.uncertified, self.normalizing, self.nearly_defective, self.fallbacks, self.radius)
             kernels.note(1, 1, *seen, *kept, int(self.training))
             return matrix
-        if recording(original) or capturing(original):
-            self.not_finite.logical_or_(~finite)
-            self.uncertified.logical_or_(~certified & finite)
-        elif not finite:
-            raise ValueError(self._not_finite())
+        self._flag(original, finite, certified)
         if self.training:
             self.normalizing.copy_(switched)
             self.nearly_defective.add_(applied & ~simple)
@@ -125,15 +151,6 @@ class EigenvalueNormalized(Matrix):
 
     def free_parameters(self, size: int) -> int:
         return size * size
-
-    def check(self) -> None:
-        if self.not_finite:
-            raise ValueError(self._not_finite())
-        if self.uncertified:
-            raise RuntimeError(f"{self.name}: ρ(T) could not be certified inside a CUDA graph; redo those steps outside of it")
-
-    def _not_finite(self) -> str:
-        return f"{self.name}: the free matrix T has entries that are not finite (NaN or Inf), so ρ(T) is undefined"
 
     def extra_repr(self) -> str:
         return f"epsilon={self.epsilon}, solver={self.solver!r}"

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..layers import ENRNN, HMRNN
-from ..matrices import Matrix
+from ..matrices import EigenvalueNormalized, Matrix, SpectralNorm
 from ..tasks import Data
 from ._config import OptimizerSettings
 from ._contract import attach, matrices_of
@@ -31,8 +31,8 @@ class Step:
     `plain()` looks at the loss and the gradient before it updates anything. `guarded()` cannot look, because it is to be
     captured: it does the whole step, and then takes it all back if something was wrong, raises the flag `stopped`, and from then
     on changes nothing at all. `done` stays at the number of steps that count. Whoever looks next calls `clear()` and does that
-    step over with `plain()`, which names what was wrong, or, if it was an eigenvalue that could not be certified inside the
-    graph, solves densely and goes on: the digits are those of a run that had used `plain()` from the start.
+    step over with `plain()`, which names what was wrong, or, if it was an eigenvalue or a norm that could not be certified
+    inside the graph, solves densely and goes on: the digits are those of a run that had used `plain()` from the start.
     """
 
     def __init__(self, model: Network, data: Data, settings: OptimizerSettings, processes: Processes) -> None:
@@ -112,13 +112,15 @@ class Step:
     def spectrum(self) -> dict[str, Any]:
         """ρ(T) of the last step, the step that turned the normalisation on, and how often the solvers had to give way."""
         radii = [float(radius) for radius in self._radii()]
+        solved = [matrix for matrix in self._matrices if isinstance(matrix, EigenvalueNormalized | SpectralNorm)]
+        fallbacks = sum(int(matrix.fallbacks) for matrix in solved)
         if not radii:
-            return {"spectral_radius": None, "switched_at": None, "fallbacks": 0, "nearly_defective": 0}
+            return {"spectral_radius": None, "switched_at": None, "fallbacks": fallbacks, "nearly_defective": 0}
         switched = [step for step in self._switched_at.tolist() if step >= 0]
         return {
             "spectral_radius": max(radii),
             "switched_at": min(switched) if switched else None,
-            "fallbacks": sum(int(layer.fallbacks.sum()) for layer in self._layers),
+            "fallbacks": fallbacks,
             "nearly_defective": sum(int(layer.nearly_defective.sum()) for layer in self._layers),
         }
 
