@@ -3,15 +3,25 @@
 from functools import partial
 from typing import Unpack
 
+import torch
+from torch import Tensor
+from torch.nn.utils import parametrize
+
+from .._precision import state_dtype
 from ..matrices import UnitaryGivens
+from ..recurrence._rotations import NAME, pays, rotations_recurrence
 from ._complex import ComplexRNN, complex_units
-from ._module import Pointwise
+from ._module import THRESHOLDED, Pointwise
 from ._one_matrix import LayerOptions
 
 
 class EURNN(ComplexRNN):
     """`W = D F_L ⋯ F_1`, each `F` a layer of rotations of two complex numbers each: see `UnitaryGivens`, and `ComplexRNN` for
     complex units in real numbers.
+
+    Where `hidden_size` is large beside L, the layers are applied to the state one after the other, and `W` is formed only when
+    it is read; `backend_used` is then "rotations". Smaller networks, and those with a callable for a nonlinearity, run on `W` as
+    all others do.
 
     Arguments:
         hidden_size: twice the number n of complex units.
@@ -41,3 +51,30 @@ class EURNN(ComplexRNN):
             capacity = 2
         matrix = partial(UnitaryGivens, capacity, style=style)
         super().__init__(input_size, hidden_size, num_layers, nonlinearity, matrix, False, **options)
+
+    @property
+    def backend_used(self) -> str:
+        """As for every layer, or "rotations" where `W` is not formed."""
+        like = next(self.parameters())
+        found = self._rotations("weight_hh_l0", like.device, like.dtype, self.bias and self.nonlinearity in THRESHOLDED)
+        return super().backend_used if found is None else NAME
+
+    def _run(self, suffix: str, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor:
+        name = f"weight_hh{suffix}"
+        matrix = self._rotations(name, inputs.device, inputs.dtype, bias is not None)
+        if matrix is None:
+            return super()._run(suffix, inputs, bias, initial, lengths)
+        angles, phases = (original.to(state_dtype(original.dtype)) for original in self._originals(name))
+        layers, butterfly = matrix._count(self.complex_units), matrix.style == "fft"
+        assert isinstance(self.nonlinearity, str)  # or it would not pay
+        return rotations_recurrence(inputs, angles, phases, bias, initial, self.nonlinearity, lengths, layers, butterfly)
+
+    def _rotations(self, name: str, device: torch.device, dtype: torch.dtype, bias: bool) -> UnitaryGivens | None:
+        """The family of a recurrent matrix that is better not formed, or None."""
+        if callable(self.nonlinearity) or not parametrize.is_parametrized(self, name):
+            return None
+        matrix, *others = self.parametrizations[name]  # type: ignore[index]
+        if others or not isinstance(matrix, UnitaryGivens):
+            return None
+        n = self.complex_units
+        return matrix if pays(self.backend, device, dtype, n, matrix._count(n), self.nonlinearity, bias) else None
