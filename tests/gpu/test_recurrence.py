@@ -10,7 +10,7 @@ import enrnn
 from enrnn.functional import long_short_recurrence, recurrence
 from enrnn.nonlinearities import NONLINEARITIES
 from enrnn.recurrence import _cuda, _torch
-from enrnn.recurrence._shapes import shape_for
+from enrnn.recurrence._shapes import Shape, _clusters, one_block, shape_for
 from tests._record import Recorder
 from tests.recurrence._problems import excess, problem
 
@@ -39,6 +39,27 @@ def test_every_size(n: int, full: bool, record: Recorder) -> None:
             cases.append(problem(steps, batch, n, name, bias=(index + k) % 4 != 3, lengths=(index + k) % 3 == 1))
     worst = max(excess(_cuda, case, "cuda") for case in cases)
     record(cases=len(cases), worst_error_over_the_float32_loops=worst)
+    assert worst < 4
+
+
+@pytest.mark.parametrize("n", [2, 20, 33, 64, 96, 128, 160, 192, 300, 448, 561, 720, 900])
+def test_several_sequences_to_a_block_or_cluster(n: int, full: bool, record: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every number of sequences, in one group and in two that take turns, with tails, whichever shape would be chosen."""
+    limits, worst, cases = _cuda.limits_of(torch.device("cuda", 0)), 0.0, 0
+    names = [name for name in NAMES if n % NONLINEARITIES[name].parts == 0]
+    for place, name in enumerate(names if full else names[n % len(names) :][:2]):
+        parts = NONLINEARITIES[name].parts
+        found: dict[tuple[int, int], Shape] = {}
+        for shape in [one_block(n, parts, limits, batch) for batch in (2, 4, 8)] if n <= 192 else _clusters(n, parts, limits):
+            if shape is not None and shape.batch > 1:
+                found.setdefault((shape.batch, shape.groups), shape)
+        kinds = sorted(found, key=lambda kind: (-kind[1], kind[0]))
+        for kind in kinds if full else kinds[(place + n // 10) % 2 :: 3]:
+            monkeypatch.setattr(_cuda, "shape_for", lambda *_, shape=found[kind]: shape)
+            for steps, batch in [(1, 1), (7, 2 * kind[0] + 1), (4, kind[0] - 1)]:
+                cases += 1
+                worst = max(worst, excess(_cuda, problem(steps, batch, n, name, lengths=place % 2 == 0), "cuda"))
+    record(cases=cases, worst_error_over_the_float32_loops=worst)
     assert worst < 4
 
 
@@ -194,7 +215,7 @@ def test_ornn_runs_on_the_kernel(n: int, reflectors: int | None) -> None:
 
 def test_many_sequences_and_the_final_state_alone() -> None:
     """10,000 sequences; the final state takes no memory for the others."""
-    for n in (20, 96, 192, 374):
+    for n in (20, 64, 96, 160, 192, 374):
         inputs = torch.randn(20, 10_000, n, device="cuda")
         weight = torch.linalg.qr(torch.randn(n, n, device="cuda"))[0]
         initial, bias = torch.randn(10_000, n, device="cuda"), -torch.rand(n, device="cuda") / 10

@@ -35,10 +35,16 @@ class Shape(NamedTuple):
     chunks: int
     shared_chunks: int
     batch: int
+    groups: int = 1
 
     @property
     def columns_a_chunk(self) -> int:
-        return 1 if self.batch >= 4 else 4 // self.batch
+        return 1 if self.groups > 1 or self.batch > 2 else 4 // self.batch
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Sequences of each group."""
+        return (math.ceil(self.batch / self.groups), self.batch // self.groups)[: self.groups]
 
     @property
     def quads(self) -> int:
@@ -50,9 +56,9 @@ class Shape(NamedTuple):
         """Steps written out in a row; four pay where a step is short."""
         return 4 if self.cluster == 1 and self.rows <= 6 else 2
 
-    def owned(self, parts: int) -> int:
-        """The most (unit, sequence) pairs that one thread owns, after sums over the lanes have been folded."""
-        count, lanes = self.rows // parts * self.batch, self.lanes
+    def owned(self, parts: int, sequences: int) -> int:
+        """The most (unit, sequence) pairs that one thread owns of so many sequences, after sums over the lanes are folded."""
+        count, lanes = self.rows // parts * sequences, self.lanes
         while lanes > 1:
             count, lanes = (count + 1) // 2, lanes // 2
         return count
@@ -62,79 +68,103 @@ class Shape(NamedTuple):
         columns = (self.chunks + self.shared_chunks) * self.lanes * self.columns_a_chunk
         warps, warp_rows = self.threads // 32, 32 // self.lanes * self.rows
         slots = _up(max(columns, self.cluster * warps * warp_rows), 4)
-        state = 2 * slots * self.batch
-        staging = warps * _up(warp_rows * self.batch, 4) if self.cluster > 1 else 4
-        ahead = 2 * self.unroll * (2 if backward else 1) * self.owned(parts) * parts * self.threads
         weights = self.shared_chunks * self.quads * 4 * self.threads if self.shared_chunks else 4
-        return 4 * (state + staging + ahead + weights) + 16
+        total = weights
+        for size in self.sizes:
+            room = size + (size % 4 == 3)  # three sequences lie in a plane of four
+            staging = warps * _up(warp_rows * room, 4) if self.cluster > 1 else 4
+            ahead = 2 * self.unroll * (2 if backward else 1) * self.owned(parts, size) * parts * self.threads
+            total += 2 * slots * room + staging + ahead + 4
+        return 4 * total
 
     def registers(self, parts: int) -> int:
         """An estimate, from what the compiler was seen to need beside weights and sums."""
         weights = self.rows * self.columns_a_chunk * self.chunks
-        return weights + (self.rows + self.columns_a_chunk) * self.batch + 46 + 20 * (parts - 1)
+        ahead = 16 * (self.batch - 1) if self.cluster == 1 else 0
+        return weights + (self.rows + self.columns_a_chunk) * self.sizes[0] + 48 * self.groups + 20 * (parts - 1) + ahead
 
     def cycles(self, n: int, parts: int) -> float:
-        """A step's cost, by a model fitted to 703 measured shapes on an H200, from which it is off by some 20 %.
+        """A step's cost, by a model fitted to 703 measured shapes with one group and 72 with two on an H200: off by some 20 %.
 
-        The constant of the exchange is lower than the fit's 640, which the many poor shapes of clusters had raised.
+        The constant of the exchange is lower than the fit's 640, which the many poor shapes of clusters had raised. Where two
+        groups take turns, one's products hide half of the other's exchange.
         """
         warps, chunks = self.threads // 32, self.chunks + self.shared_chunks
         products = math.ceil(warps / 4) * self.rows * self.columns_a_chunk * chunks * self.batch
-        loads = warps * (chunks * max(4, self.batch) + self.shared_chunks * 4 * self.quads)
-        count, lanes, shuffles = self.rows * self.batch, self.lanes, 0
-        while lanes > 1:
-            count, lanes = (count + 1) // 2, lanes // 2
-            shuffles += count
-        exchange = 250 + 0.37 * n * self.batch * (self.cluster - 1) / self.cluster if self.cluster > 1 else 0
-        alone = 150 * self.owned(parts) + 17 * math.log2(self.lanes) + 0.44 * warps * shuffles
-        return alone + 1.29 * products + 0.67 * loads + exchange
+        state, weights = sum(max(4, size) for size in self.sizes), 4 * self.quads * self.groups
+        loads = warps * (chunks * state + self.shared_chunks * weights)
+        owned, shuffles = 0, 0
+        for size in self.sizes:
+            count, lanes = self.rows * size, self.lanes
+            while lanes > 1:
+                count, lanes = (count + 1) // 2, lanes // 2
+                shuffles += count
+            owned += self.owned(parts, size)
+        message = 0.37 * n * self.batch * (self.cluster - 1) / self.cluster
+        alone = 150 * owned + 17 * self.groups * math.log2(self.lanes) + 0.44 * warps * shuffles + 1.29 * products + 0.67 * loads
+        if self.cluster == 1:
+            return alone
+        return alone + 250 + message if self.groups == 1 else 0.76 * alone + 617 + 0.47 * message
 
 
 @functools.lru_cache(maxsize=1024)
 def shape_for(n: int, sequences: int, parts: int, limits: Limits) -> Shape | None:
     """The fastest shape for n units and so many sequences, or None if the chip cannot hold the matrix."""
-    alone = one_block(n, parts, limits)
-    if alone is not None and (alone.shared_chunks == 0 or len(limits.clusters) == 1):
-        return alone
-    candidates = list(_clusters(n, parts, limits)) + ([alone] if alone else [])
+    one = one_block(n, parts, limits)
+    candidates = [one] if one else []
+    if one and sequences > limits.clusters[0]:  # more than can be spread over the chip
+        candidates += [shape for batch in (2, 4, 8) if (shape := one_block(n, parts, limits, batch)) and shape.shared_chunks == 0]
+    if one is None or (one.shared_chunks > 0 and len(limits.clusters) > 1):
+        candidates += _clusters(n, parts, limits)
     return min(candidates, key=lambda shape: _cost(shape, n, sequences, parts, limits), default=None)
 
 
 BETWEEN = 350
-"""Cycles a step that the product for the coupling and two more launches cost, as measured over some 500 steps."""
+"""Cycles a step that two more launches and a small product for the coupling cost, as measured over some 500 steps."""
 
 
 @functools.lru_cache(maxsize=1024)
 def as_one(q: int, s: int, sequences: int, limits: Limits) -> bool:
     """Whether `[[W_L, W_C], [0, W_S]]` is faster as one matrix than as two, one sweep after the other.
 
-    Two have fewer products in a row, but pay the latency of a step twice, and small matrices are all latency.
+    Two have fewer products in a row, but pay the latency of a step twice, and small matrices are all latency. With more sequences
+    than the chip has multiprocessors it is the products that count.
     """
     shapes = [(size, shape_for(size, sequences, 1, limits)) for size in (q + s, q, s)]
     whole, long, short = (_cost(shape, size, sequences, 1, limits) if shape else math.inf for size, shape in shapes)
-    return whole < long + short + BETWEEN
+    coupling = q * s * sequences / (128 * limits.clusters[0])
+    return whole < long + short + BETWEEN + coupling
 
 
 def _cost(shape: Shape, n: int, sequences: int, parts: int, limits: Limits) -> float:
-    """Cycles a step, counting clusters that have to wait for others to finish."""
-    return math.ceil(math.ceil(sequences / shape.batch) / limits.clusters[shape.cluster - 1]) * shape.cycles(n, parts)
+    """Cycles a step, counting clusters that have to wait for others to finish.
+
+    Small blocks share a multiprocessor: each of three more took 0.3 of the time of one, with 64 units and with 96.
+    """
+    clusters, at_once = math.ceil(sequences / shape.batch), limits.clusters[shape.cluster - 1]
+    if shape.cluster == 1:
+        room = limits.registers // (_up(shape.registers(parts), 8) * shape.threads)
+        together = max(1, min(room, math.ceil(clusters / at_once)))
+    else:
+        together = 1
+    return math.ceil(clusters / (at_once * together)) * (1 + 0.3 * (together - 1)) * shape.cycles(n, parts)
 
 
-def one_block(n: int, parts: int, limits: Limits) -> Shape | None:
-    """A sequence to a thread block, if the matrix has room in its registers and its shared memory."""
+def one_block(n: int, parts: int, limits: Limits, batch: int = 1) -> Shape | None:
+    """A sequence (or a few) to a thread block, if the matrix has room in its registers and its shared memory."""
     lanes, threads = (1, 32) if n <= 32 else (8, 128) if n <= 128 else (8, 256)
-    return _fitted(Shape(1, threads, lanes, _up(math.ceil(n * lanes / threads), parts), 0, 0, 1), n, parts, limits)
+    return _fitted(Shape(1, threads, lanes, _up(math.ceil(n * lanes / threads), parts), 0, 0, batch), n, parts, limits)
 
 
 def _clusters(n: int, parts: int, limits: Limits) -> Iterator[Shape]:
     for cluster in range(2, len(limits.clusters) + 1):
         if limits.clusters[cluster - 1] == 0:
             continue
-        for batch in BATCHES:
+        for batch, groups in [(batch, 1) for batch in BATCHES] + [(batch, 2) for batch in BATCHES if batch >= 4]:
             lanes = 16 if batch < 4 else 32
             for rows in (8, 6, 4) if batch < 4 else (8, 6, 4, 2):
                 threads = _up(math.ceil(math.ceil(n / cluster) / rows) * lanes, 32)
-                shape = Shape(cluster, threads, lanes, rows, 0, 0, batch)
+                shape = Shape(cluster, threads, lanes, rows, 0, 0, batch, groups)
                 if threads > 512 or (cluster - 1) * (threads // lanes) * rows >= n:  # every block has rows of its own
                     continue
                 fitted = _fitted(shape, n, parts, limits)

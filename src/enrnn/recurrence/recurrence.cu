@@ -11,41 +11,58 @@
 // applies the nonlinearity, and writes the new state to memory and to every block. What the owner reads from memory is
 // fetched at least UNROLL steps before its use.
 //
+// With GROUPS = 2 the sequences of a cluster are two groups that take turns: while the new state of one is on its way, the other is
+// computed. The weights are the same registers for both.
+//
 // The reverse sweep is the same machine with W transposed, dz in the place of h, and the nonlinearity's pull-back:
 //     g_t = dL/dh_t + W' dz_{t+1},     dz_t = (ds/dz)' g_t.
 //
-// Set by the compiler's command line: CLUSTER, THREADS, LANES, ROWS, CHUNKS, SHARED_CHUNKS, BATCH, UNROLL, SIGMA, BACKWARD,
+// Set by the compiler's command line: CLUSTER, THREADS, LANES, ROWS, CHUNKS, SHARED_CHUNKS, BATCH, GROUPS, UNROLL, SIGMA, BACKWARD,
 // SHARED_BYTES.
 
 enum { MODRELU, RELU, TANH, IDENTITY, PAIRED_MODRELU, LEAKY_RELU };
 
 constexpr float LEAK = 0.1f;                             // the leaky ReLU's slope below zero
 constexpr int PARTS = SIGMA == PAIRED_MODRELU ? 2 : 1;   // real numbers a unit is made of: rows 2j and 2j + 1 are one unit
-constexpr int FULL = BATCH / 4, TAIL = BATCH % 4;        // the state is held in planes of [slot][4 sequences], and one of [slot][TAIL]
-constexpr int V = FULL ? 1 : 4 / TAIL;                   // columns in one chunk of state, which is 16 bytes unless FULL and TAIL
+constexpr int V = GROUPS > 1 || BATCH > 2 ? 1 : 4 / BATCH;  // columns in one chunk of state
 constexpr int WARPS = THREADS / 32, WARP_ROWS = 32 / LANES * ROWS, BLOCK_ROWS = WARPS * WARP_ROWS;
 constexpr int COLUMNS = (CHUNKS + SHARED_CHUNKS) * LANES * V;
 constexpr int up4(int n) { return (n + 3) / 4 * 4; }     // to whole 16-byte words
 constexpr int SLOTS = up4(COLUMNS > CLUSTER * BLOCK_ROWS ? COLUMNS : CLUSTER * BLOCK_ROWS);  // room for units in a copy of the state
-constexpr int UNITS = ROWS / PARTS * BATCH;              // (unit, sequence) pairs that LANES threads reduce together
 constexpr int STREAMS = BACKWARD ? 2 : 1;                // what an owner reads at each step: x, or dL/dh and h
 constexpr int QUADS = up4(ROWS * V) / 4;                 // a chunk of weights in shared memory, in 16-byte words a thread
-static_assert(ROWS % PARTS == 0 && THREADS % 32 == 0 && 32 % LANES == 0 && TAIL != 3 && UNROLL % 2 == 0, "not a shape for this kernel");
+static_assert(ROWS % PARTS == 0 && THREADS % 32 == 0 && 32 % LANES == 0 && UNROLL % 2 == 0, "not a shape for this kernel");
+static_assert(GROUPS == 1 || GROUPS == 2 && BATCH > 1, "not so many groups");
 
 constexpr int owned(int count, int lanes) { return lanes == 1 ? count : owned((count + 1) / 2, lanes / 2); }
-constexpr int OWNED = owned(UNITS, LANES);
 
-// Where (unit, sequence) stands in a state with so many slots.
-constexpr int offset(int slots, int place, int b) {
-    return b < 4 * FULL ? (b / 4 * slots + place) * 4 + b % 4 : 4 * FULL * slots + place * TAIL + b - 4 * FULL;
-}
+// SIZE sequences that are carried together. Their state is held in planes of [slot][4 sequences], and one of [slot][TAIL].
+template <int SIZE>
+struct Group {
+    static constexpr int FULL = (SIZE + 1) / 4, TAIL = SIZE > 4 * FULL ? SIZE - 4 * FULL : 0, ROOM = 4 * FULL + TAIL;
+    static constexpr int UNITS = ROWS / PARTS * SIZE;    // (unit, sequence) pairs that LANES threads reduce together
+    static constexpr int OWNED = owned(UNITS, LANES);
+
+    // Where (unit, sequence) stands in a state with so many slots.
+    static __device__ constexpr int offset(int slots, int place, int b) {
+        return b < 4 * FULL ? (b / 4 * slots + place) * 4 + b % 4 : 4 * FULL * slots + place * TAIL + b - 4 * FULL;
+    }
+
+    struct Shared {
+        float state[2][SLOTS * ROOM];
+        float staging[CLUSTER > 1 ? WARPS : 1][CLUSTER > 1 ? up4(WARP_ROWS * ROOM) : 4];   // what a warp is about to send
+        float ahead[2][UNROLL][STREAMS][OWNED * PARTS][THREADS];
+        unsigned long long arrived[2];
+    };
+};
+constexpr int FIRST = (BATCH + GROUPS - 1) / GROUPS, SECOND = BATCH / GROUPS;  // sequences of the two groups; the same of the one
 
 struct Shared {
-    float state[2][SLOTS * BATCH];
-    float staging[CLUSTER > 1 ? WARPS : 1][CLUSTER > 1 ? up4(WARP_ROWS * BATCH) : 4];   // what a warp is about to send
-    float ahead[2][UNROLL][STREAMS][OWNED * PARTS][THREADS];
+    Group<FIRST>::Shared first;
+#if GROUPS > 1
+    Group<SECOND>::Shared second;
+#endif
     float4 weights[SHARED_CHUNKS ? SHARED_CHUNKS : 1][SHARED_CHUNKS ? QUADS : 1][SHARED_CHUNKS ? THREADS : 1];
-    unsigned long long arrived[2];
 };
 static_assert(sizeof(Shared) == SHARED_BYTES, "the launch would not give as much shared memory as the kernel takes");
 
@@ -64,11 +81,19 @@ __device__ void store(float* to, float value) {  // in the order written here, w
     asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(value) : "memory");
 }
 
+__device__ void wait(unsigned barrier, unsigned parity) {
+    unsigned done = 0;
+    while (!done)
 #if CLUSTER > 1
-// Messages of 16 bytes from the full planes, and of as many floats from the tail as divide it.
-constexpr int TAIL_FLOATS = WARP_ROWS * TAIL, TAIL_WIDTH = TAIL_FLOATS % 4 == 0 ? 4 : TAIL_FLOATS % 2 == 0 ? 2 : 1;
-constexpr int FULL_MESSAGES = WARP_ROWS * FULL * CLUSTER, TAIL_MESSAGES = TAIL_FLOATS / TAIL_WIDTH * CLUSTER;
+        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+#else
+        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+#endif
+}
 
+#if CLUSTER > 1
 __device__ void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
@@ -95,8 +120,8 @@ struct Messages {
     int from[EACH ? EACH : 1];
 
     // message -> where it stands in the warp's staging, and where in the state
-    template <class Source, class Target>
-    __device__ void prepare(Shared& shared, int rank, Source source, Target target) {
+    template <class Room, class Source, class Target>
+    __device__ void prepare(Room& shared, int rank, Source source, Target target) {
 #pragma unroll
         for (int k = 0; k < EACH; k++) {
             const int index = k * 32 + threadIdx.x % 32, message = index % A_BLOCK, block = (rank + index / A_BLOCK) % CLUSTER;
@@ -105,7 +130,7 @@ struct Messages {
             bell[k] = of_block(address(&shared.arrived[0]), block);
         }
     }
-    __device__ void go(const float* staging, int buffer) const {
+    __device__ void go(const float* staging, int buffer, int bytes) const {  // which copy of the state, of how many bytes each
 #pragma unroll
         for (int k = 0; k < EACH; k++)
             if (from[k] >= 0) {
@@ -113,18 +138,12 @@ struct Messages {
                 if constexpr (WIDTH == 4) *reinterpret_cast<float4*>(v) = *reinterpret_cast<const float4*>(staging + from[k]);
                 if constexpr (WIDTH == 2) *reinterpret_cast<float2*>(v) = *reinterpret_cast<const float2*>(staging + from[k]);
                 if constexpr (WIDTH == 1) v[0] = staging[from[k]];
-                send<WIDTH>(to[k] + buffer * (SLOTS * BATCH * 4), v, bell[k] + buffer * 8);
+                send<WIDTH>(to[k] + buffer * bytes, v, bell[k] + buffer * 8);
             }
     }
 };
 __device__ void expect(unsigned barrier, unsigned bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
-}
-__device__ void wait(unsigned barrier, unsigned parity) {
-    unsigned done = 0;
-    while (!done)
-        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
-                     : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
 }
 #endif
 
@@ -142,7 +161,7 @@ __device__ int row_of(int r, int lane) {
 
 // Sum v[0 … COUNT) over the lanes that differ in the bits below 2·BIT, halving what a lane is responsible for at each exchange.
 // ORDERED units at the front of the group are still in the order of row_of.
-template <int COUNT, int BIT, int ORDERED>
+template <int COUNT, int BIT, int ORDERED, int UNITS>
 __device__ void fold(float (&v)[UNITS], int lane) {
     if constexpr (BIT > 0 && COUNT > 1) {
         constexpr int HALF = (COUNT + 1) / 2;
@@ -154,10 +173,10 @@ __device__ void fold(float (&v)[UNITS], int lane) {
             const float kept = !sorted && upper ? high : low, given = !sorted && upper ? low : high;
             v[i] = kept + __shfl_xor_sync(0xffffffffu, given, BIT);
         }
-        fold<HALF, BIT / 2, sorted ? ORDERED / 2 : 1>(v, lane);
+        fold<HALF, BIT / 2, sorted ? ORDERED / 2 : 1, UNITS>(v, lane);
     } else if constexpr (BIT > 0) {
         v[0] += __shfl_xor_sync(0xffffffffu, v[0], BIT);
-        fold<1, BIT / 2, 1>(v, lane);
+        fold<1, BIT / 2, 1, UNITS>(v, lane);
     }
 }
 
@@ -246,6 +265,265 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack(
         packed[(blockIdx.x * QUADS + k) * THREADS + threadIdx.x] = make_float4(quad[4 * k], quad[4 * k + 1], quad[4 * k + 2], quad[4 * k + 3]);
 }
 
+// What the kernel is given, with steps in the order in which they are taken.
+struct Given {
+    const float4* packed;
+    const float* bias;
+    const long long* lengths;
+    const float* start;
+    long long start_row;
+    float* finish;
+    long long finish_row;
+    const float *x, *h;
+    float* out;
+    long long x_step, x_row, h_step, h_row, out_step, out_row, B;
+    int T, n;
+};
+
+typedef float Weights[CHUNKS][QUADS * 4];
+
+// One group of sequences, from the first step to the last: what this thread has to do with it.
+template <int SIZE>
+struct Carrier {
+    using Planes = Group<SIZE>;
+    static constexpr int FULL = Planes::FULL, TAIL = Planes::TAIL, ROOM = Planes::ROOM, UNITS = Planes::UNITS, OWNED = Planes::OWNED;
+    typename Planes::Shared& shared;
+    const Given& given;
+    bool mine[OWNED], real[OWNED];
+    int length[OWNED], part[OWNED];  // part: from one slot to the next, in the plane of an owned value
+    long long unit[OWNED], sequence[OWNED];
+    float *to[OWNED], b[OWNED], kept[OWNED][PARTS], done[OWNED][PARTS], sum[PARTS][UNITS];
+    const float *x_next[OWNED], *h_next[OWNED];
+    float* out_next[OWNED];
+#if CLUSTER > 1
+    // Messages of 16 bytes from the full planes, and of as many floats from the tail as divide it.
+    static constexpr int TAIL_FLOATS = WARP_ROWS * TAIL, TAIL_WIDTH = TAIL_FLOATS % 4 == 0 ? 4 : TAIL_FLOATS % 2 == 0 ? 2 : 1;
+    Messages<4, WARP_ROWS * FULL * CLUSTER> messages;
+    Messages<TAIL_WIDTH, TAIL_FLOATS / TAIL_WIDTH * CLUSTER> tail_messages;
+    unsigned bytes;  // that come at each step: every warp sends all its rows
+#endif
+
+    __device__ Carrier(typename Planes::Shared& room, const Given& all, int rank, long long first_sequence)
+        : shared(room), given(all) {
+        const int n = given.n, lane = threadIdx.x % LANES, warp = threadIdx.x / 32, apart = n / 2, first_slot = rank * BLOCK_ROWS + threadIdx.x / LANES * ROWS, warp_slot = rank * BLOCK_ROWS + warp * WARP_ROWS;
+        for (int i = threadIdx.x; i < SLOTS * ROOM; i += THREADS) shared.state[0][i] = shared.state[1][i] = 0.f;
+        for (int i = threadIdx.x; i < (int)(sizeof(shared.ahead) / 4); i += THREADS) (&shared.ahead[0][0][0][0][0])[i] = 0.f;
+        block_barrier();
+        if (given.start)
+            for (int i = threadIdx.x; i < n * SIZE; i += THREADS) {
+                const int slot = i / SIZE, c = i % SIZE;
+                if (first_sequence + c < given.B) shared.state[0][Planes::offset(SLOTS, slot, c)] = given.start[(first_sequence + c) * given.start_row + unit_of(slot, n)];
+            }
+
+        // What this thread owns after the fold, and where that lies.
+        int first = 0, end = UNITS;
+        ownership<UNITS, LANES / 2>(lane, first, end);
+#pragma unroll
+        for (int k = 0; k < OWNED; k++) {
+            const int index = first + k, column = index % SIZE, slot = first_slot + index / SIZE * PARTS;
+            sequence[k] = first_sequence + column;
+            unit[k] = unit_of(slot, n);
+            to[k] = CLUSTER > 1 ? &shared.staging[warp][Planes::offset(WARP_ROWS, slot - warp_slot, column)] : &shared.state[0][Planes::offset(SLOTS, slot, column)];
+            part[k] = column < 4 * FULL ? 4 : TAIL;
+            mine[k] = index < end && slot < n;
+            real[k] = mine[k] && sequence[k] < given.B;
+            length[k] = real[k] && given.lengths ? (int)given.lengths[sequence[k]] : given.T;
+            b[k] = given.bias && mine[k] ? given.bias[slot / PARTS] : 0.f;
+            const long long t = BACKWARD ? given.T - 1 : 0;  // steps are negative then
+            x_next[k] = given.x + (BACKWARD ? -t : t) * given.x_step + sequence[k] * given.x_row + unit[k];
+            h_next[k] = given.h + (BACKWARD ? -t : t) * given.h_step + sequence[k] * given.h_row + unit[k];
+            out_next[k] = given.out + (BACKWARD ? -t : t) * given.out_step + sequence[k] * given.out_row + unit[k] - given.out_step;
+#pragma unroll
+            for (int p = 0; p < PARTS; p++)
+                kept[k][p] = given.start && real[k] ? given.start[sequence[k] * given.start_row + unit[k] + p * apart] : 0.f, done[k][p] = 0.f;
+        }
+#if CLUSTER > 1
+        messages.prepare(shared, rank, [&](int m) { return m * 4; }, [&](int m) { return (m / WARP_ROWS * SLOTS + warp_slot + m % WARP_ROWS) * 4; });
+        tail_messages.prepare(shared, rank, [&](int m) { return WARP_ROWS * FULL * 4 + m * TAIL_WIDTH; },
+                              [&](int m) { return 4 * FULL * SLOTS + warp_slot * TAIL + m * TAIL_WIDTH; });
+        for (int i = threadIdx.x % 32; i < WARP_ROWS * ROOM; i += 32) shared.staging[warp][i] = 0.f;
+        bytes = (n + WARP_ROWS - 1) / WARP_ROWS * WARP_ROWS * ROOM * 4;
+        if (threadIdx.x == 0)
+            for (int i = 0; i < 2; i++) {
+                asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&shared.arrived[i])) : "memory");
+                asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+                expect(address(&shared.arrived[i]), bytes);
+            }
+#elif GROUPS > 1
+        if (threadIdx.x == 0)
+            for (int i = 0; i < 2; i++) asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address(&shared.arrived[i])), "n"(WARPS) : "memory");
+#endif
+        fetch_ahead(0, 0);
+    }
+
+    __device__ void fetch_ahead(int half, int step) {  // UNROLL steps from `step` on
+        const int apart = given.n / 2;
+#pragma unroll
+        for (int u = 0; u < UNROLL; u++)
+#pragma unroll
+            for (int k = 0; k < OWNED; k++) {
+                if (real[k] && step + u < given.T)
+#pragma unroll
+                    for (int p = 0; p < PARTS; p++) {
+                        fetch(&shared.ahead[half][u][0][k * PARTS + p][threadIdx.x], x_next[k] + p * apart);
+                        if (BACKWARD) fetch(&shared.ahead[half][u][STREAMS - 1][k * PARTS + p][threadIdx.x], h_next[k] + p * apart);
+                    }
+                x_next[k] += given.x_step;
+                if (BACKWARD) h_next[k] += given.h_step;
+            }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+
+    __device__ void write_out(bool some) {  // what the step before has made
+        const int apart = given.n / 2;
+#pragma unroll
+        for (int k = 0; k < OWNED; k++) {
+            if (real[k] && some && given.out)
+#pragma unroll
+                for (int p = 0; p < PARTS; p++) store(out_next[k] + p * apart, done[k][p]);
+            out_next[k] += given.out_step;
+        }
+    }
+
+    // Wait until the whole state of the step before has come.
+    __device__ void arrive(int now, int step) {
+#if CLUSTER > 1 || GROUPS > 1
+        if (step > 0) wait(address(&shared.arrived[now]), (step - 1) >> 1 & 1);
+#endif
+    }
+
+    // W times the state in shared.state[now]; this thread's share is then in sum[…][0 … OWNED). The work of `meanwhile` is not
+    // urgent, and is placed where the first values of the state are still on their way.
+    template <class Meanwhile>
+    __device__ void product(const Weights& w, const Shared& all, int now, Meanwhile meanwhile) {
+        const int lane = threadIdx.x % LANES;
+        const float* state = shared.state[now];
+        const auto chunk = [&](int i, float (&value)[V * SIZE]) {
+            const int column = i * LANES + lane;
+            if constexpr (V > 1) {
+                const float4 four = reinterpret_cast<const float4*>(state)[column];
+                value[0] = four.x, value[1] = four.y, value[2] = four.z, value[3] = four.w;
+            } else {
+#pragma unroll
+                for (int plane = 0; plane < FULL; plane++) {
+                    const float4 four = reinterpret_cast<const float4*>(state)[plane * SLOTS + column];
+                    const float each[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+                    for (int c = 0; c < 4; c++)
+                        if (4 * plane + c < SIZE) value[4 * plane + c < SIZE ? 4 * plane + c : 0] = each[c];
+                }
+                if constexpr (TAIL == 1) value[4 * FULL] = state[4 * FULL * SLOTS + column];
+                if constexpr (TAIL == 2) {
+                    const float2 two = reinterpret_cast<const float2*>(state + 4 * FULL * SLOTS)[column];
+                    value[SIZE - 2] = two.x, value[SIZE - 1] = two.y;
+                }
+            }
+        };
+        constexpr int EARLY = CHUNKS < 4 ? CHUNKS : 4;
+        float early[EARLY][V * SIZE];
+#pragma unroll
+        for (int i = 0; i < EARLY; i++) chunk(i, early[i]);
+        meanwhile();
+#pragma unroll
+        for (int p = 0; p < PARTS; p++)
+#pragma unroll
+            for (int u = 0; u < UNITS; u++) sum[p][u] = 0.f;
+#pragma unroll
+        for (int i = 0; i < CHUNKS + SHARED_CHUNKS; i++) {
+            float quad[QUADS * 4], value[V * SIZE];
+            if (i >= CHUNKS)
+#pragma unroll
+                for (int k = 0; k < QUADS; k++) {
+                    const float4 four = all.weights[i - CHUNKS][k][threadIdx.x];
+                    quad[4 * k] = four.x, quad[4 * k + 1] = four.y, quad[4 * k + 2] = four.z, quad[4 * k + 3] = four.w;
+                }
+            if (i >= EARLY) chunk(i, value);
+#pragma unroll
+            for (int e = 0; e < V; e++)
+#pragma unroll
+                for (int r = 0; r < ROWS; r++)
+#pragma unroll
+                    for (int c = 0; c < SIZE; c++)
+                        sum[r % PARTS][r / PARTS * SIZE + c] += (i < CHUNKS ? w[i < CHUNKS ? i : 0][r * V + e] : quad[r * V + e]) *
+                                                                (i < EARLY ? early[i < EARLY ? i : 0][e * SIZE + c] : value[e * SIZE + c]);
+        }
+#pragma unroll
+        for (int p = 0; p < PARTS; p++) fold<UNITS, LANES / 2, ROWS / PARTS>(sum[p], lane);
+    }
+
+    // One step. `u` is its place among those written out in a row, the first of which is `base`.
+    __device__ void step(const Weights& w, const Shared& all, int base, int u, int half) {
+        const int step = base + u, now = u & 1, next = now ^ 1;
+        float read[STREAMS][OWNED][PARTS];
+        arrive(now, step);
+        product(w, all, now, [&] {
+            if (u == 0) {
+                fetch_ahead(half ^ 1, base + UNROLL);
+                asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS) : "memory");
+            }
+#pragma unroll
+            for (int i = 0; i < STREAMS * OWNED * PARTS; i++)
+                read[i / (OWNED * PARTS)][i / PARTS % OWNED][i % PARTS] = shared.ahead[half][u][i / (OWNED * PARTS)][i % (OWNED * PARTS)][threadIdx.x];
+            write_out(step > 0);
+        });
+#if CLUSTER > 1
+        if (threadIdx.x == 0 && step > 0) expect(address(&shared.arrived[now]), bytes);
+        __syncwarp();  // every lane has sent what staging held
+#endif
+#pragma unroll
+        for (int k = 0; k < OWNED; k++) {
+            float z[PARTS], result[PARTS];
+#pragma unroll
+            for (int p = 0; p < PARTS; p++) z[p] = sum[p][k] + read[0][k][p];
+            if (!BACKWARD) {
+                activate(z, b[k], result);
+#pragma unroll
+                for (int p = 0; p < PARTS; p++) kept[k][p] = result[p] = step < length[k] ? result[p] : kept[k][p];
+            } else {
+                const bool running = given.T - 1 - step < length[k];
+#pragma unroll
+                for (int p = 0; p < PARTS; p++) z[p] += kept[k][p];
+                pull_back(z, read[STREAMS - 1][k], b[k], result);
+#pragma unroll
+                for (int p = 0; p < PARTS; p++) {
+                    kept[k][p] = running ? 0.f : z[p];
+                    if (!running) result[p] = 0.f;
+                }
+            }
+#pragma unroll
+            for (int p = 0; p < PARTS; p++) {
+                done[k][p] = result[p];
+                if (mine[k]) to[k][p * part[k] + (CLUSTER > 1 ? 0 : next * SLOTS * ROOM)] = result[p];
+            }
+        }
+#if CLUSTER > 1
+        if (BACKWARD || step + 1 < given.T) {
+            __syncwarp();
+            messages.go(shared.staging[threadIdx.x / 32], next, SLOTS * ROOM * 4);
+            tail_messages.go(shared.staging[threadIdx.x / 32], next, SLOTS * ROOM * 4);
+        }
+#elif GROUPS > 1
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) asm volatile("{\n\t.reg .b64 phase;\n\tmbarrier.arrive.shared.b64 phase, [%0];\n\t}" ::"r"(address(&shared.arrived[next])) : "memory");
+#else
+        block_barrier();
+#endif
+    }
+
+    __device__ void end(const Weights& w, const Shared& all) {
+        write_out(true);
+        if (BACKWARD) {
+            arrive(given.T & 1, given.T);
+            product(w, all, given.T & 1, [] {});
+        }
+#pragma unroll
+        for (int k = 0; k < OWNED; k++)
+            if (real[k])
+#pragma unroll
+                for (int p = 0; p < PARTS; p++) given.finish[sequence[k] * given.finish_row + unit[k] + p * (given.n / 2)] = kept[k][p] + (BACKWARD ? sum[p][k] : 0.f);
+    }
+};
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 #if CLUSTER > 1
 __cluster_dims__(CLUSTER, 1, 1)
@@ -263,14 +541,11 @@ sweep(
 {
     extern __shared__ __align__(16) unsigned char raw[];
     Shared& shared = *reinterpret_cast<Shared*>(raw);
-    const int n = (int)size, T = (int)steps;
-    const int lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
-    const int rank = blockIdx.x % CLUSTER;
+    const int T = (int)steps, rank = blockIdx.x % CLUSTER, sign = BACKWARD ? -1 : 1;
     const long long first_sequence = (long long)(blockIdx.x / CLUSTER) * BATCH;
-    const int first_slot = rank * BLOCK_ROWS + group * ROWS;
-    const int apart = n / 2;
+    const Given given = {packed, bias, lengths, start, start_row, finish, finish_row, x, h, out, sign * x_step, x_row, sign * h_step, h_row, sign * out_step, out_row, B, T, (int)size};
 
-    float w[CHUNKS][QUADS * 4];
+    Weights w;
 #pragma unroll
     for (int i = 0; i < CHUNKS + SHARED_CHUNKS; i++)
 #pragma unroll
@@ -279,228 +554,33 @@ sweep(
             if (i < CHUNKS) w[i < CHUNKS ? i : 0][4 * k] = four.x, w[i < CHUNKS ? i : 0][4 * k + 1] = four.y, w[i < CHUNKS ? i : 0][4 * k + 2] = four.z, w[i < CHUNKS ? i : 0][4 * k + 3] = four.w;
             else shared.weights[i - CHUNKS][k][threadIdx.x] = four;
         }
-    for (int i = threadIdx.x; i < SLOTS * BATCH; i += THREADS) shared.state[0][i] = shared.state[1][i] = 0.f;
-    for (int i = threadIdx.x; i < (int)(sizeof(shared.ahead) / 4); i += THREADS) (&shared.ahead[0][0][0][0][0])[i] = 0.f;
-    block_barrier();
-    if (start)
-        for (int i = threadIdx.x; i < n * BATCH; i += THREADS) {
-            const int slot = i / BATCH, b = i % BATCH;
-            if (first_sequence + b < B) shared.state[0][offset(SLOTS, slot, b)] = start[(first_sequence + b) * start_row + unit_of(slot, n)];
-        }
-
-    // What this thread owns after the fold, and where that lies.
-    int first = 0, end = UNITS;
-    ownership<UNITS, LANES / 2>(lane, first, end);
-    bool mine[OWNED], real[OWNED];
-    int length[OWNED], part[OWNED];  // part: from one slot to the next, in the plane of an owned value
-    long long unit[OWNED], sequence[OWNED];
-    float *to[OWNED], b[OWNED], kept[OWNED][PARTS], done[OWNED][PARTS];
-    const float *x_next[OWNED], *h_next[OWNED];
-    float* out_next[OWNED];
-    const int warp = threadIdx.x / 32, warp_slot = rank * BLOCK_ROWS + warp * WARP_ROWS;
-#pragma unroll
-    for (int k = 0; k < OWNED; k++) {
-        const int index = first + k, column = index % BATCH, slot = first_slot + index / BATCH * PARTS;
-        sequence[k] = first_sequence + column;
-        unit[k] = unit_of(slot, n);
-        to[k] = CLUSTER > 1 ? &shared.staging[warp][offset(WARP_ROWS, slot - warp_slot, column)] : &shared.state[0][offset(SLOTS, slot, column)];
-        part[k] = column < 4 * FULL ? 4 : TAIL;
-        mine[k] = index < end && slot < n;
-        real[k] = mine[k] && sequence[k] < B;
-        length[k] = real[k] && lengths ? (int)lengths[sequence[k]] : T;
-        b[k] = bias && mine[k] ? bias[slot / PARTS] : 0.f;
-        const long long t = BACKWARD ? T - 1 : 0;
-        x_next[k] = x + t * x_step + sequence[k] * x_row + unit[k];
-        h_next[k] = h + t * h_step + sequence[k] * h_row + unit[k];
-        out_next[k] = out + t * out_step + sequence[k] * out_row + unit[k];
-#pragma unroll
-        for (int p = 0; p < PARTS; p++)
-            kept[k][p] = start && real[k] ? start[sequence[k] * start_row + unit[k] + p * apart] : 0.f, done[k][p] = 0.f;
-    }
-    x_step = BACKWARD ? -x_step : x_step;
-    h_step = BACKWARD ? -h_step : h_step;
-    out_step = BACKWARD ? -out_step : out_step;
-#pragma unroll
-    for (int k = 0; k < OWNED; k++) out_next[k] -= out_step;
-
-    const auto fetch_ahead = [&](int half, int step) {  // UNROLL steps from `step` on
-#pragma unroll
-        for (int u = 0; u < UNROLL; u++)
-#pragma unroll
-            for (int k = 0; k < OWNED; k++) {
-                if (real[k] && step + u < T)
-#pragma unroll
-                    for (int p = 0; p < PARTS; p++) {
-                        fetch(&shared.ahead[half][u][0][k * PARTS + p][threadIdx.x], x_next[k] + p * apart);
-                        if (BACKWARD) fetch(&shared.ahead[half][u][STREAMS - 1][k * PARTS + p][threadIdx.x], h_next[k] + p * apart);
-                    }
-                x_next[k] += x_step;
-                if (BACKWARD) h_next[k] += h_step;
-            }
-        asm volatile("cp.async.commit_group;" ::: "memory");
-    };
-    const auto write_out = [&](bool some) {  // what the step before has made
-#pragma unroll
-        for (int k = 0; k < OWNED; k++) {
-            if (real[k] && some && out)
-#pragma unroll
-                for (int p = 0; p < PARTS; p++) store(out_next[k] + p * apart, done[k][p]);
-            out_next[k] += out_step;
-        }
-    };
-    // Wait until the whole state of the step before has come.
-    const auto arrive = [&](int now, int step) {
-#if CLUSTER > 1
-        if (step > 0) wait(address(&shared.arrived[now]), (step - 1) >> 1 & 1);
+    Carrier<FIRST> one(shared.first, given, rank, first_sequence);
+#if GROUPS > 1
+    Carrier<SECOND> two(shared.second, given, rank, first_sequence + FIRST);
 #endif
-    };
-    // W times the state in shared.state[now]; this thread's share is then in sum[…][0 … OWNED). The work of `meanwhile` is not
-    // urgent, and is placed where the first values of the state are still on their way.
-    const auto product = [&](int now, float (&sum)[PARTS][UNITS], auto meanwhile) {
-        const float* state = shared.state[now];
-        const auto chunk = [&](int i, float (&value)[V * BATCH]) {
-            const int column = i * LANES + lane;
-            if constexpr (FULL == 0) {
-                const float4 four = reinterpret_cast<const float4*>(state)[column];
-                value[0] = four.x, value[1] = four.y, value[2] = four.z, value[3] = four.w;
-            } else {
-#pragma unroll
-                for (int plane = 0; plane < FULL; plane++) {
-                    const float4 four = reinterpret_cast<const float4*>(state)[plane * SLOTS + column];
-                    value[4 * plane] = four.x, value[4 * plane + 1] = four.y, value[4 * plane + 2] = four.z, value[4 * plane + 3] = four.w;
-                }
-                if constexpr (TAIL == 1) value[4 * FULL] = state[4 * FULL * SLOTS + column];
-                if constexpr (TAIL == 2) {
-                    const float2 two = reinterpret_cast<const float2*>(state + 4 * FULL * SLOTS)[column];
-                    value[BATCH - 2] = two.x, value[BATCH - 1] = two.y;
-                }
-            }
-        };
-        constexpr int EARLY = CHUNKS < 4 ? CHUNKS : 4;
-        float early[EARLY][V * BATCH];
-#pragma unroll
-        for (int i = 0; i < EARLY; i++) chunk(i, early[i]);
-        meanwhile();
-#pragma unroll
-        for (int p = 0; p < PARTS; p++)
-#pragma unroll
-            for (int u = 0; u < UNITS; u++) sum[p][u] = 0.f;
-#pragma unroll
-        for (int i = 0; i < CHUNKS + SHARED_CHUNKS; i++) {
-            float quad[QUADS * 4], value[V * BATCH];
-            if (i >= CHUNKS)
-#pragma unroll
-                for (int k = 0; k < QUADS; k++) {
-                    const float4 four = shared.weights[i - CHUNKS][k][threadIdx.x];
-                    quad[4 * k] = four.x, quad[4 * k + 1] = four.y, quad[4 * k + 2] = four.z, quad[4 * k + 3] = four.w;
-                }
-            if (i >= EARLY) chunk(i, value);
-#pragma unroll
-            for (int e = 0; e < V; e++)
-#pragma unroll
-                for (int r = 0; r < ROWS; r++)
-#pragma unroll
-                    for (int c = 0; c < BATCH; c++)
-                        sum[r % PARTS][r / PARTS * BATCH + c] += (i < CHUNKS ? w[i < CHUNKS ? i : 0][r * V + e] : quad[r * V + e]) *
-                                                                 (i < EARLY ? early[i < EARLY ? i : 0][e * BATCH + c] : value[e * BATCH + c]);
-        }
-#pragma unroll
-        for (int p = 0; p < PARTS; p++) fold<UNITS, LANES / 2, ROWS / PARTS>(sum[p], lane);
-    };
-
-    fetch_ahead(0, 0);
-    float sum[PARTS][UNITS];
 #if CLUSTER > 1
-    Messages<4, FULL_MESSAGES> messages;
-    Messages<TAIL_WIDTH, TAIL_MESSAGES> tail_messages;
-    messages.prepare(shared, rank, [&](int m) { return m * 4; }, [&](int m) { return (m / WARP_ROWS * SLOTS + warp_slot + m % WARP_ROWS) * 4; });
-    tail_messages.prepare(shared, rank, [&](int m) { return WARP_ROWS * FULL * 4 + m * TAIL_WIDTH; },
-                          [&](int m) { return 4 * FULL * SLOTS + warp_slot * TAIL + m * TAIL_WIDTH; });
-    for (int i = threadIdx.x % 32; i < WARP_ROWS * BATCH; i += 32) shared.staging[warp][i] = 0.f;
-    const unsigned bytes = (n + WARP_ROWS - 1) / WARP_ROWS * WARP_ROWS * BATCH * 4;  // that come at each step: every warp sends all its rows
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < 2; i++) {
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(address(&shared.arrived[i])) : "memory");
-            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-            expect(address(&shared.arrived[i]), bytes);
-        }
-    }
     cluster_barrier();
-    if (warp_slot < n) {  // a warp that owns nothing must not wait for anything
+    if (rank * BLOCK_ROWS + threadIdx.x / 32 * WARP_ROWS < (int)size) {  // a warp that owns nothing must not wait for anything
 #else
     block_barrier();
     {
 #endif
-    int half = 0;
-    for (int base = 0; base < T; base += UNROLL) {
+        int half = 0;
+        for (int base = 0; base < T; base += UNROLL) {
 #pragma unroll
-        for (int u = 0; u < UNROLL; u++) {
-            const int step = base + u, now = u & 1, next = now ^ 1;
-            if (step >= T) break;
-            float read[STREAMS][OWNED][PARTS];
-            arrive(now, step);
-            product(now, sum, [&] {
-                if (u == 0) {
-                    fetch_ahead(half ^ 1, base + UNROLL);
-                    asm volatile("cp.async.wait_group 1;" ::: "memory");
-                }
-#pragma unroll
-                for (int i = 0; i < STREAMS * OWNED * PARTS; i++)
-                    read[i / (OWNED * PARTS)][i / PARTS % OWNED][i % PARTS] = shared.ahead[half][u][i / (OWNED * PARTS)][i % (OWNED * PARTS)][threadIdx.x];
-                write_out(step > 0);
-            });
-#if CLUSTER > 1
-            if (threadIdx.x == 0 && step > 0) expect(address(&shared.arrived[now]), bytes);
-            __syncwarp();  // every lane has sent what staging held
+            for (int u = 0; u < UNROLL; u++) {
+                if (base + u >= T) break;
+                one.step(w, shared, base, u, half);
+#if GROUPS > 1
+                two.step(w, shared, base, u, half);
 #endif
-#pragma unroll
-            for (int k = 0; k < OWNED; k++) {
-                float z[PARTS], result[PARTS];
-#pragma unroll
-                for (int p = 0; p < PARTS; p++) z[p] = sum[p][k] + read[0][k][p];
-                if (!BACKWARD) {
-                    activate(z, b[k], result);
-#pragma unroll
-                    for (int p = 0; p < PARTS; p++) kept[k][p] = result[p] = step < length[k] ? result[p] : kept[k][p];
-                } else {
-                    const bool running = T - 1 - step < length[k];
-#pragma unroll
-                    for (int p = 0; p < PARTS; p++) z[p] += kept[k][p];
-                    pull_back(z, read[STREAMS - 1][k], b[k], result);
-#pragma unroll
-                    for (int p = 0; p < PARTS; p++) {
-                        kept[k][p] = running ? 0.f : z[p];
-                        if (!running) result[p] = 0.f;
-                    }
-                }
-#pragma unroll
-                for (int p = 0; p < PARTS; p++) {
-                    done[k][p] = result[p];
-                    if (mine[k]) to[k][p * part[k] + (CLUSTER > 1 ? 0 : next * SLOTS * BATCH)] = result[p];
-                }
             }
-#if CLUSTER > 1
-            if (BACKWARD || step + 1 < T) {
-                __syncwarp();
-                messages.go(shared.staging[warp], next);
-                tail_messages.go(shared.staging[warp], next);
-            }
-#else
-            block_barrier();
-#endif
+            half ^= 1;
         }
-        half ^= 1;
-    }
-    write_out(true);
-    if (BACKWARD) {
-        arrive(T & 1, T);
-        product(T & 1, sum, [] {});
-    }
-#pragma unroll
-    for (int k = 0; k < OWNED; k++)
-        if (real[k])
-#pragma unroll
-            for (int p = 0; p < PARTS; p++) finish[sequence[k] * finish_row + unit[k] + p * apart] = kept[k][p] + (BACKWARD ? sum[p][k] : 0.f);
+        one.end(w, shared);
+#if GROUPS > 1
+        two.end(w, shared);
+#endif
     }
 #if CLUSTER > 1
     cluster_barrier();  // no block leaves while another may still write to it
