@@ -117,10 +117,28 @@ def test_a_nearly_double_pair_is_certified() -> None:
         assert certified
 
 
-@pytest.mark.parametrize("gap", [1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10])
+@pytest.mark.parametrize("gap", [1e-3, 1e-5, 1e-6, 1e-7, 1e-8, 1e-9, 1e-10, 1e-11])
 def test_of_two_real_eigenvalues_that_are_nearly_the_same_the_smaller_one_is_not_certified(gap: float) -> None:
     needs_kernels()
     same_sign_is_told_apart(gap, (2, 20, 33, 64, 94, 130, 300), "cuda")
+
+
+@pytest.mark.parametrize("size", [20, 64, 94, 300])
+def test_two_pairs_a_billionth_apart_are_told_apart(size: int, record: Recorder) -> None:
+    """As training at a small rate has them: the larger of two pairs is pushed down until the other one is larger."""
+    needs_kernels()
+    generator = torch.Generator().manual_seed(37)
+    for gap, angle in itertools.product((1e-6, 1e-7, 1e-8, 1e-9), (0.3, 1.1, 2.5)):
+        matrix = torch.diag(0.9 * torch.rand(size, dtype=torch.float64, generator=generator))
+        for place, radius, turn in ((0, 1.0, angle), (2, 1.0 - gap, angle + 0.4)):
+            cos, sin = radius * torch.cos(torch.tensor(turn).double()), radius * torch.sin(torch.tensor(turn).double())
+            matrix[place : place + 2, place : place + 2] = torch.tensor([[cos, -sin], [sin, cos]])
+        pair, certified = squaring_on_device(in_random_basis(matrix, generator).cuda(), 1e-10)
+        assert certified
+        error = abs(pair.radius.item() - 1)
+        record(cases=1, worst_error=error)
+        assert error < gap / 10
+        assert abs(abs(pair.eigenvalue.angle().item()) - angle) < 1e-6
 
 
 def test_a_compressed_solution_is_the_same_to_the_bit_and_in_a_graph() -> None:

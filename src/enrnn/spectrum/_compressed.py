@@ -91,19 +91,19 @@ def compressed(matrix: Tensor, kernels: Kernels, squarings: int, accuracy: float
         kernels.orthonormalizer(1, 512, X.mT @ X, M, int(last))
         X = X @ M
     R = X.mT @ power
-    K, right, left = torch.empty_like(M), matrix.new_empty(2, WIDTH), matrix.new_empty(2, WIDTH)
-    kernels.core_power(1, 512, R @ X, K, right, left, squarings - before)
+    K, right, left, exponent = torch.empty_like(M), matrix.new_empty(2, WIDTH), matrix.new_empty(2, WIDTH), matrix.new_empty(())
+    kernels.core_power(1, 512, R @ X, K, right, left, exponent, squarings - before)
 
     v = matrix.new_empty(19, m)  # as `plane` reads and writes them; then q's images, the start, and the squares of T's rows
-    start, squares = v[14:18], v[18]
+    start, squares, from_power = v[14:18], v[18], matrix.new_empty(2)
     _products(kernels, X, right, start[0], None, R, left, start[2], 2)
     _products(kernels, power, start[0], v[0], None, power, start[2], v[2], 2)
     _products(kernels, scaled, v[0], v[4], squares, scaled, v[2], v[5], 1)
-    kernels.plane(2, 512, v, m)
+    kernels.plane(2, 512, v, from_power, m)
     _products(kernels, scaled, v[10], v[12], None, scaled, v[11], v[13], 1)
     missed = torch.linalg.vector_norm(power.addmm_(X, R, alpha=-1))
     out = matrix.new_empty(6 + 4 * m)
-    kernels.finish(1, 512, v[6], X, K, start[0], v[0], squares, missed, scale, out, m, parts(accuracy))
+    kernels.finish(1, 512, v[6], from_power, X, K, start[0], v[0], squares, missed, exponent, scale, out, m, parts(accuracy))
     return out
 
 

@@ -24,13 +24,16 @@ from ._squaring import DOUBT
 SQUARINGS = 27
 """Enough to tell moduli apart that differ by 1e-6: (1 − 1e-6)^(2^27) = 5e-59."""
 
+MOST_SQUARINGS = 40
+"""Where they are cheap, and end as soon as they can: enough for moduli that differ by 1e-10. (As LAST in the source.)"""
+
 RESCALE = 3
 """Rescale after so many squarings; in between, a norm of 1 falls to no less than (ρ/‖T‖)^8."""
 
 SOURCE = Path(__file__).with_name("spectral_radius.cu")
 
 FUSED_UP_TO = 96
-"""The largest size whose powers fit into the shared memory of one multiprocessor (a third of it for each of two matrices)."""
+"""The largest size whose powers fit into the shared memory of one multiprocessor (a third of it for each of two powers)."""
 
 
 class Found(NamedTuple):
@@ -59,7 +62,7 @@ def squaring_on_device(matrix: Tensor, accuracy: float = 1e-12) -> Found:
         return (
             squaring_all_the_way(matrix, accuracy)
             if kernels is None
-            else _unpacked(compressed(matrix, kernels, SQUARINGS, accuracy))
+            else _unpacked(compressed(matrix, kernels, MOST_SQUARINGS, accuracy))
         )
     kernel = _kernel(matrix)
     return squaring_all_the_way(matrix, accuracy) if kernel is None else _fused(matrix, kernel, accuracy)
@@ -109,15 +112,14 @@ def _load(tiles: int, device: torch.device) -> Kernel | None:
 
 
 def _blocks(tiles: int, device: torch.device) -> int:
-    """How many thread blocks share a matrix: 16 rows to each, as the tensor cores take them."""
-    return 2 * tiles if tiles > 1 and torch.cuda.get_device_capability(device)[0] >= 9 else 1
+    """How many thread blocks share a matrix: a tile of 32 rows and half of the columns to each, where that pays (not at 64)."""
+    return 2 * tiles if tiles > 2 and torch.cuda.get_device_capability(device)[0] >= 9 else 1
 
 
 def _shared(tiles: int, device: torch.device) -> int | None:
     """The bytes of shared memory that the kernel needs, or None where it cannot run."""
     padded = 32 * tiles
-    matrices = 3 if tiles < 3 else 2
-    shared = 8 * (matrices * padded * (padded + 4) + 32 * padded + 64 * _blocks(tiles, device) + 32 + 13 * padded)
+    shared = 8 * (2 * padded * (padded + 4) + 32 * padded + 64 * _blocks(tiles, device) + 32 + 13 * padded)
     limits = torch.cuda.get_device_properties(device)
     fits = limits.major >= 8 and getattr(limits, "shared_memory_per_block_optin", 0) >= shared + 1024
     return shared if fits and _nvrtc.unavailable() is None else None

@@ -133,8 +133,8 @@ extern "C" __global__ void __launch_bounds__(256) products(
 // image of the first under T (rows 4 and 5). To be written: x (rows 6 and 7), its image (8 and 9), q (10 and 11). Where the power has
 // left a plane, as for a complex pair, q comes from the second vector: the image of x would give it too, but badly, where the pair is
 // nearly double. Where there is a line, q comes from the image: it tells λ and nearly -λ apart, which the power could not. Where x is an
-// eigenvector but for rounding, q is zero.
-extern "C" __global__ void __launch_bounds__(THREADS) plane(double* __restrict__ vectors, long long size) {
+// eigenvector but for rounding, q is zero. from_power: of each side, whether q came from the second vector.
+extern "C" __global__ void __launch_bounds__(THREADS) plane(double* __restrict__ vectors, double* __restrict__ from_power, long long size) {
     const int m = (int)size;
     const double *first = vectors + 2 * blockIdx.x * size, *second = first + size, *raw = vectors + (4 + blockIdx.x) * size;
     double *x = vectors + (6 + blockIdx.x) * size, *image = x + 2 * size, *q = x + 4 * size;
@@ -163,31 +163,35 @@ extern "C" __global__ void __launch_bounds__(THREADS) plane(double* __restrict__
     block_sums(overlap);
     const double length = overlap[1] - overlap[0] * overlap[0], again = single || !(length > 0.0) ? 0.0 : rsqrt(length);
     for (int i = threadIdx.x; i < m; i += THREADS) q[i] = (rest(i) - overlap[0] * x[i]) * again;
+    if (threadIdx.x == 0) from_power[blockIdx.x] = wide;
 }
 
 struct Side {
     double re, im, along, across;  // λ; the vector is (along + i·im)·x + across·q
     double other;                  // the other eigenvalue in the plane, if that is real
-    // From the matrix [[a, b], [c, d]] of T in the basis (x, q); with q = 0, b = c = d = 0.
-    __device__ Side(double a, double b, double c, double d) {
+    // From the matrix [[a, b], [c, d]] of T in the basis (x, q); with q = 0, b = c = d = 0. Of two real eigenvalues λ is the larger one
+    // in a plane that the power has left; in one that holds x and its image, where x is nearly an eigenvector, λ is that of x.
+    __device__ Side(double a, double b, double c, double d, bool from_power) {
         const bool single = c == 0.0 && d == 0.0;
         const double half = (a + d) / 2, disc = (a - d) * (a - d) / 4 + b * c, root = sqrt(fabs(disc));
-        const bool negative = fabs(c) < 1e-6 * fabs(a) ? a < d : half < 0.0;
+        const bool negative = !from_power && fabs(c) < 1e-6 * fabs(a) ? a < d : half < 0.0;
         re = single ? a : disc < 0.0 ? half : half + (negative ? -root : root);
         im = !single && disc < 0.0 ? root : 0.0;
         other = single || im != 0.0 ? 0.0 : a + d - re;
-        along = single ? 1.0 : re - d;
-        across = single ? 0.0 : c;
+        // Of the two formulas the one without cancellation; in a plane of a complex pair they are the same vector.
+        const bool lower = im != 0.0 || hypot(re - d, c) >= hypot(b, re - a);
+        along = single ? 1.0 : lower ? re - d : b;
+        across = single ? 0.0 : lower ? c : re - a;
     }
 };
 
 // The eigenvalue, its vectors and the verdict. `given`: what `plane` has left, with the images of q at its end (four pairs of vectors);
 // X [m, WIDTH], K [WIDTH, WIDTH] of norm 1 with T^K = X K R; `start` and `power`: x before and after the power T^k was applied to it;
-// delta: the norm of T^k - X R. out: as in spectral_radius.cu.
+// delta: the norm of T^k - X R; `exponent`: what T^k was raised to. out: as in spectral_radius.cu.
 extern "C" __global__ void __launch_bounds__(THREADS) finish(
-    const double* __restrict__ given, const double* __restrict__ X, const double* __restrict__ K,
+    const double* __restrict__ given, const double* __restrict__ from_power, const double* __restrict__ X, const double* __restrict__ K,
     const double* __restrict__ start, const double* __restrict__ power, const double* __restrict__ squares, const double* __restrict__ delta,
-    const double* __restrict__ scale, double* __restrict__ out, long long size, long long parts  // ρ must be exact to one part in so many
+    const double* __restrict__ exponent, const double* __restrict__ scale, double* __restrict__ out, long long size, long long parts  // ρ must be exact to one part in so many
 ) {
     __shared__ double part[WARPS][2][WIDTH], in_plane[2][WIDTH], rows[2][WIDTH];
     const int m = (int)size, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -200,7 +204,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) finish(
         inner[8] += squares[i], inner[9] += start[i] * start[i], inner[10] += power[i] * power[i];
     }
     block_sums(inner);
-    const Side right(inner[0], inner[1], inner[2], inner[3]), left(inner[4], inner[5], inner[6], inner[7]);
+    const Side right(inner[0], inner[1], inner[2], inner[3], from_power[0] > 0.0), left(inner[4], inner[5], inner[6], inner[7], from_power[1] > 0.0);
     const double norm = sqrt(inner[8]), missed = *delta * sqrt(inner[9] / inner[10]);
 
     double sums[6] = {};  // lengths, residuals with the right side's λ, and the product of the two vectors
@@ -253,8 +257,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) finish(
     block_sums(outside);
 
     const bool accurate = residual * condition < fmax(radius / parts, rounding) && rounding < 1e-6 * radius;
+    // What T^k has lost moves the logarithm of another eigenvalue's power by some missed·condition·exponent. Outside says that it is -13.
+    const bool sharp = (missed + 1024 * UNIT) * condition * *exponent < 0.1;
     const bool larger = fabs(right.other) <= radius * (1.0 + 1.0 / parts), alone = right.im == 0.0 && outside[1] < 1e-12;
-    const bool certified = accurate && outside[0] < 1e-12 && missed < 1e-6 && (larger || alone);
+    const bool certified = accurate && outside[0] < 1e-12 && missed < 1e-6 && sharp && (larger || alone);
     for (int i = threadIdx.x; i < m; i += THREADS) {
         double *u = out + 6 + 2 * i, *v = u + 2 * size;
         u[0] = certified ? one * (right.along * x[i] + right.across * q[i]) : 0.0;

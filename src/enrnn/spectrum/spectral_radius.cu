@@ -1,21 +1,26 @@
 // The dominant eigenvalue of one small matrix in one thread block, or a cluster: _device.py as a single kernel, with an early end.
 //
 // The matrix lives in shared memory and is squared there by the tensor cores (mma in float64: a true product, no lower precision
-// anywhere). 16 warps share out the product's tiles; sizes up to 32·TILES fit. Where the chip has clusters, BLOCKS thread blocks
-// hold the matrix, each computes its share of the product's rows and gives them to the others. As soon as few eigenvalues seem
-// to be left, λ, u and v are read off the power and checked; when the check holds, the rest is saved.
+// anywhere). 16 warps share out the product's tiles; sizes up to 32·TILES fit. Where the chip has clusters, TILES × 2 thread blocks
+// compute a tile of the product each, and give it to those that need it: the blocks of the same rows and of the same columns. As
+// soon as few eigenvalues seem to be left, one block reads λ, u and v off the power and checks them; when the check holds, the rest
+// is saved.
 // All sums are taken in a fixed order: the same matrix gives the same bits.
 
 #define WARPS 16
 #define THREADS (32 * WARPS)
 #define SIZE (32 * TILES)
 #define STRIDE (SIZE + 4)
-#define LAST 27
+#define LAST 40
 #define FREE 4   // squarings without a look at the norm, which at the first look is no less than (ρ/‖T‖)^32
 #define AGAIN 1  // pairs of further products that take the vectors beyond the power
-#define RIPE 1e-2
-#define COPY (TILES < 3)  // whether T itself fits into shared memory beside its powers
+#define RIPE 5e-2
+#define MORE 3   // squarings of a core after it is ripe, which take what is left of others from a hundredth to rounding
 #define UNIT 1.1102230246251565e-16
+#define DOWN (BLOCKS > 1 ? TILES : 1)
+#define ASIDE (BLOCKS / DOWN)
+#define ROWS (SIZE / DOWN)  // of the product, that a block computes
+#define COLUMNS (SIZE / ASIDE)
 
 __device__ __forceinline__ double across_warp(double value, int offset) { return __shfl_xor_sync(0xffffffffu, value, offset); }
 
@@ -62,17 +67,38 @@ __device__ __forceinline__ unsigned yonder(const double* here, unsigned other) {
     return there;
 }
 
-// A number, or two that follow each other, into the shared memory of all blocks.
+// A number into the shared memory of all blocks.
 __device__ __forceinline__ void put(double* here, double value) {
 #pragma unroll
     for (unsigned other = 0; other < BLOCKS; other++)
         asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(yonder(here, other)), "d"(value) : "memory");
 }
 
-__device__ __forceinline__ void put(double* here, double one, double two) {
+// Two numbers that follow each other, to the blocks of the same rows and of the same columns.
+__device__ __forceinline__ void give(double* here, double one, double two) {
+    *(double2*)here = make_double2(one, two);
 #pragma unroll
-    for (unsigned other = 0; other < BLOCKS; other++)
+    for (unsigned k = 0; k < DOWN; k++) {  // the one beside this, then those below and above
+        const unsigned other = k == 0 ? block() ^ 1 : (block() + 2 * k) % BLOCKS;
         asm volatile("st.shared::cluster.v2.f64 [%0], {%1, %2};" ::"r"(yonder(here, other)), "d"(one), "d"(two) : "memory");
+    }
+}
+
+// The tiles of P that the first block was not given, in the first block.
+__device__ __forceinline__ void gather(double* P) {
+    constexpr int COUNT = (SIZE - ROWS) * COLUMNS / 2 / THREADS;
+    static_assert(COUNT * THREADS * 2 == (SIZE - ROWS) * COLUMNS, "all threads have the same to fetch");
+    double2 value[COUNT];
+    double* here[COUNT];
+#pragma unroll
+    for (int k = 0; k < COUNT; k++) {
+        const int i = threadIdx.x + k * THREADS, row = ROWS + i / (COLUMNS / 2), col = COLUMNS + i % (COLUMNS / 2) * 2;
+        here[k] = P + row * STRIDE + col;
+        asm volatile("ld.shared::cluster.v2.f64 {%0, %1}, [%2];" : "=d"(value[k].x), "=d"(value[k].y) : "r"(yonder(here[k], row / ROWS * 2 + 1)));
+    }
+#pragma unroll
+    for (int k = 0; k < COUNT; k++) *(double2*)here[k] = value[k];
+    __syncthreads();
 }
 
 __device__ __forceinline__ void all_blocks() {
@@ -81,7 +107,8 @@ __device__ __forceinline__ void all_blocks() {
 #else
 __device__ __forceinline__ unsigned block() { return 0; }
 __device__ __forceinline__ void put(double* here, double value) { *here = value; }
-__device__ __forceinline__ void put(double* here, double one, double two) { *(double2*)here = make_double2(one, two); }
+__device__ __forceinline__ void give(double* here, double one, double two) { *(double2*)here = make_double2(one, two); }
+__device__ __forceinline__ void gather(double* P) {}
 __device__ __forceinline__ void all_blocks() { __syncthreads(); }
 #endif
 
@@ -120,13 +147,14 @@ __device__ __forceinline__ double scattered(unsigned i) {
 
 #if __CUDA_ARCH__ >= 900 && TILES > 1
 // From Hopper on, a warp multiplies 16×8 by 8×8 in one instruction. On an H200 the whole kernel became 1.3 to 1.5 times faster.
-#define ROWS (SIZE / BLOCKS)
 #define HIGH (ROWS < 96 ? 1 : 2)  // a warp has HIGH × WIDE tiles of 16 × 8
 #define WIDE wide(1)
-#define ACROSS (SIZE / 8 / WIDE)
+#define ACROSS (COLUMNS / 8 / WIDE)
 
 // The least number that leaves enough warps for all tiles.
-constexpr int wide(int least) { return SIZE / 8 % least == 0 && ROWS / 16 / HIGH * (SIZE / 8 / least) <= WARPS ? least : wide(least + 1); }
+constexpr int wide(int least) {
+    return COLUMNS / 8 % least == 0 && ROWS / 16 / HIGH * (COLUMNS / 8 / least) <= WARPS ? least : wide(least + 1);
+}
 
 __device__ __forceinline__ void mma(double (&c)[4], const double (&a)[4], double b0, double b1) {
     asm("mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -134,12 +162,12 @@ __device__ __forceinline__ void mma(double (&c)[4], const double (&a)[4], double
         : "d"(a[0]), "d"(a[1]), "d"(a[2]), "d"(a[3]), "d"(b0), "d"(b1));
 }
 
-// This block's rows of Q = alpha·P·P; `sum` and `trace` are this thread's shares of ‖Q‖² and of the trace of Q.
+// This block's tile of Q = alpha·P·P; `sum` and `trace` are this thread's shares of ‖Q‖² and of the trace of Q.
 __device__ void square(const double* P, double* Q, double alpha, double& sum, double& trace) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     sum = trace = 0.0;
     if (warp >= ROWS / 16 / HIGH * ACROSS) return;
-    const int row0 = block() * ROWS + warp / ACROSS * 16 * HIGH + lane / 4, col0 = warp % ACROSS * 8 * WIDE;
+    const int row0 = block() / ASIDE * ROWS + warp / ACROSS * 16 * HIGH + lane / 4, col0 = block() % ASIDE * COLUMNS + warp % ACROSS * 8 * WIDE;
     double c[HIGH][WIDE][4];
 #pragma unroll
     for (int i = 0; i < HIGH; i++)
@@ -171,7 +199,7 @@ __device__ void square(const double* P, double* Q, double alpha, double& sum, do
             for (int h = 0; h < 2; h++) {
                 const double one = alpha * c[i][j][2 * h], two = alpha * c[i][j][2 * h + 1];
                 const int row = row0 + 16 * i + 8 * h, col = col0 + 8 * j + 2 * (lane % 4);
-                put(Q + row * STRIDE + col, one, two);
+                give(Q + row * STRIDE + col, one, two);
                 sum += one * one + two * two;
                 trace += row == col ? one : row == col + 1 ? two : 0.0;
             }
@@ -209,14 +237,14 @@ __device__ void square(const double* P, double* Q, double alpha, double& sum, do
         for (int j = 0; j < TILES; j++) {
             const double one = alpha * c[i][j][0], two = alpha * c[i][j][1];
             const int row = row0 + 8 * i, col = col0 + 8 * j + 2 * (lane % 4);
-            put(Q + row * STRIDE + col, one, two);
+            give(Q + row * STRIDE + col, one, two);
             sum += one * one + two * two;
             trace += row == col ? one : row == col + 1 ? two : 0.0;
         }
 }
 #endif
 
-// Q = alpha·P·P in all blocks, and from step FREE + 1 on, ‖Q‖² and its trace. `line` is two rooms for sums, used in turns.
+// Q = alpha·P·P, each block's rows and columns of it, and from step FREE + 1 on, ‖Q‖² and its trace. `line` is two rooms for sums, used in turns.
 __device__ __forceinline__ void squared(const double* P, double* Q, double alpha, double& sum, double& trace, double* line, int step) {
     double* room = line + step % 2 * 2 * BLOCKS * WARPS;
     square(P, Q, alpha, sum, trace);
@@ -230,51 +258,74 @@ __device__ __forceinline__ void squared(const double* P, double* Q, double alpha
     if (step > FREE) total<BLOCKS>(sum, trace, room);
 }
 
+// A power's trace and norm tell when it is time to look: with only two eigenvalues left, the traces of M, M² and M⁴ obey Newton's
+// identity.
+struct Signs {
+    double t1 = 0.0, t2 = 0.0, n2 = 1.0;  // traces of the last two powers (of norm 1), and the norm of the last one's predecessor squared
+
+    // After every step beyond FREE, with ‖Q‖², the trace of Q, and 1/‖Q‖.
+    __device__ bool ripe(int step, double sum, double trace, double shrink) {
+        const double n3 = sum * shrink, t3 = trace * shrink, p2 = n2 * t2, p4 = n2 * n2 * n3 * t3, e2 = (t1 * t1 - p2) / 2;
+        t1 = t2; t2 = t3; n2 = n3;
+        return step > FREE + 2 && fabs(p4 - (p2 * p2 - 2 * e2 * e2)) < RIPE * (p2 * p2 + 2 * e2 * e2);
+    }
+};
+
+// A matrix is shared out: a warp has rows warp, warp + WARPS, …, a lane columns lane, lane + 32, ….
+__device__ __forceinline__ int row_of(int i) { return threadIdx.x / 32 + WARPS * i; }
+__device__ __forceinline__ int column_of(int j) { return threadIdx.x % 32 + 32 * j; }
+
+// This thread's entries: `todo(i, j)` for each.
+template <typename Todo> __device__ __forceinline__ void each_entry(Todo todo) {
+#pragma unroll
+    for (int i = 0; i < 2 * TILES; i++)
+#pragma unroll
+        for (int j = 0; j < TILES; j++) todo(i, j);
+}
+
+// T into shared memory, with zeros around it; it is there after `arrived`.
+__device__ __forceinline__ void fetch(double* to, const double* T, int m) {
+#pragma unroll 1  // for want of registers
+    for (int i = threadIdx.x; i < SIZE * SIZE; i += THREADS) {
+        const int row = i / SIZE, col = i % SIZE, bytes = row < m && col < m ? 8 : 0;
+        const unsigned there = (unsigned)__cvta_generic_to_shared(to + row * STRIDE + col);
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(there), "l"(T + (bytes ? row * m + col : 0)), "r"(bytes) : "memory");
+    }
+}
+
+__device__ __forceinline__ void arrived() {
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncthreads();
+}
+
 // y = scale·M x and z = scale·Mᵀ w, for M [SIZE, SIZE] in shared memory; `room` holds WARPS × SIZE numbers.
 __device__ void both_products(const double* M, double scale, const double* x, double* y, const double* w, double* z, double* room) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    double rows[2 * TILES], columns[TILES], entries[TILES];
-#pragma unroll
-    for (int j = 0; j < TILES; j++) columns[j] = 0.0, entries[j] = x[lane + 32 * j];
-#pragma unroll
-    for (int i = 0; i < 2 * TILES; i++) {
-        const int row = warp + WARPS * i;
-        const double weight = w[row];
-        rows[i] = 0.0;
-#pragma unroll
-        for (int j = 0; j < TILES; j++) {
-            const double value = M[row * STRIDE + lane + 32 * j];
-            rows[i] += value * entries[j];
-            columns[j] += value * weight;
-        }
-    }
+    double rows[2 * TILES] = {}, columns[TILES] = {};
+    each_entry([&](int i, int j) {
+        const double value = scale * M[row_of(i) * STRIDE + column_of(j)];
+        rows[i] += value * x[column_of(j)];
+        columns[j] += value * w[row_of(i)];
+    });
 #pragma unroll
     for (int j = 0; j < TILES; j++) room[warp * SIZE + lane + 32 * j] = columns[j];
     int which = 0, left = 2 * TILES;
     const double sum = folded(rows, which, left);
-    if (left > 0) y[warp + WARPS * which] = scale * sum;
+    if (left > 0) y[warp + WARPS * which] = sum;
     __syncthreads();
-    if (threadIdx.x < SIZE) z[threadIdx.x] = scale * tree<WARPS>(room + threadIdx.x, SIZE);
+    if (threadIdx.x < SIZE) z[threadIdx.x] = tree<WARPS>(room + threadIdx.x, SIZE);
     __syncthreads();
 }
 
 // z1 = scale·Mᵀ w1 and z2 = scale·Mᵀ w2; `room` holds 2 × WARPS × SIZE numbers.
 __device__ void two_transposed(const double* M, double scale, const double* w1, double* z1, const double* w2, double* z2, double* room) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    double first[TILES], second[TILES];
-#pragma unroll
-    for (int j = 0; j < TILES; j++) first[j] = second[j] = 0.0;
-#pragma unroll
-    for (int i = 0; i < 2 * TILES; i++) {
-        const int row = warp + WARPS * i;
-        const double one = w1[row], two = w2[row];
-#pragma unroll
-        for (int j = 0; j < TILES; j++) {
-            const double value = M[row * STRIDE + lane + 32 * j];
-            first[j] += value * one;
-            second[j] += value * two;
-        }
-    }
+    double first[TILES] = {}, second[TILES] = {};
+    each_entry([&](int i, int j) {
+        const double value = M[row_of(i) * STRIDE + column_of(j)];
+        first[j] += value * w1[row_of(i)];
+        second[j] += value * w2[row_of(i)];
+    });
 #pragma unroll
     for (int j = 0; j < TILES; j++) {
         room[warp * SIZE + lane + 32 * j] = first[j];
@@ -349,18 +400,16 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
     double *x = vec, *y = vec + SIZE, *Ax = vec + 2 * SIZE, *Ay = vec + 3 * SIZE, *q = vec + 4 * SIZE, *r = vec + 5 * SIZE;
     double *Aq = vec + 6 * SIZE, *Ar = vec + 7 * SIZE, *ur = vec + 8 * SIZE, *ui = vec + 9 * SIZE, *vr = vec + 10 * SIZE, *vi = vec + 11 * SIZE;
     double* probe = vec + 12 * SIZE;
-    __shared__ double fact[9];
+    __shared__ double fact[9], verdict;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
-    double largest = 0.0, given[SIZE * SIZE / THREADS];
+    double largest = 0.0, given[2 * TILES][TILES];
     bool finite = true;
-#pragma unroll
-    for (int k = 0; k < SIZE * SIZE / THREADS; k++) {
-        const int i = threadIdx.x + k * THREADS, row = i / SIZE, col = i % SIZE;
-        given[k] = row < m && col < m ? T[row * m + col] : 0.0;
-        largest = fmax(largest, fabs(given[k]));
-        finite = finite && fabs(given[k]) <= 1.7976931348623157e308;
-    }
+    each_entry([&](int i, int j) {
+        given[i][j] = row_of(i) < m && column_of(j) < m ? T[row_of(i) * m + column_of(j)] : 0.0;
+        largest = fmax(largest, fabs(given[i][j]));
+        finite = finite && fabs(given[i][j]) <= 1.7976931348623157e308;
+    });
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) largest = fmax(largest, across_warp(largest, offset));
     if (lane == 0) line[warp] = largest;
@@ -375,22 +424,17 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
     exponent = max(-1000, min(1000, exponent));
     const double down = ldexp(1.0, -exponent), up = ldexp(1.0, exponent);
     double sum = 0.0, trace = 0.0;
-#pragma unroll
-    for (int k = 0; k < SIZE * SIZE / THREADS; k++) {
-        const int i = threadIdx.x + k * THREADS, place = i / SIZE * STRIDE + i % SIZE;
-        const double value = given[k] * down;
-        P[place] = value;
-#if COPY
-        probe[SIZE + place] = value;  // T once more, where it is near
-#endif
+    each_entry([&](int i, int j) {
+        const double value = given[i][j] * down;
+        P[row_of(i) * STRIDE + column_of(j)] = value;
         sum += value * value;
-    }
+    });
     if (threadIdx.x < SIZE) probe[threadIdx.x] = scattered(threadIdx.x);
     sums(sum, trace, others);
     all_blocks();  // the others are there, and may be written to
     const double norm = sqrt(sum);
     double shrink = 1.0 / norm;  // the power is shrink·P
-    double t1 = 0.0, t2 = 0.0, n2 = 1.0;  // traces of the last two powers (of norm 1), and the norm of the last one's predecessor squared
+    Signs signs;
     for (int step = 1; step <= LAST; step++) {
         squared(P, Q, shrink * shrink, sum, trace, line, step);
         double* swap = P; P = Q; Q = swap;
@@ -399,31 +443,25 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
             continue;
         }
         shrink = sum > 0.0 ? rsqrt(sum) : 0.0;
-        // With only two eigenvalues left, the traces of M, M² and M⁴ obey Newton's identity: a cheap sign that it is time to look.
-        const double n3 = sum * shrink, t3 = trace * shrink, p2 = n2 * t2, p4 = n2 * n2 * n3 * t3, e2 = (t1 * t1 - p2) / 2;
-        const bool ripe = step > FREE + 2 && fabs(p4 - (p2 * p2 - 2 * e2 * e2)) < RIPE * (p2 * p2 + 2 * e2 * e2);
-        t1 = t2; t2 = t3; n2 = n3;
-        if (!(ripe || step == 15 || step == 21 || step == LAST)) continue;
-
+        if (!(signs.ripe(step, sum, trace, shrink) || (step >= 15 && step % 6 == 3) || step == LAST)) continue;
+#if BLOCKS > 1
+        if (block() > 0) {
+            all_blocks();
+            if (verdict > 0.0) return;
+            continue;
+        }
+#endif
+        fetch(Q, T, m);  // there is room until the next squaring
         // x = P³g, y = (Pᵀ)³g: in the range of λ's spectral projector, and in its row space.
+        gather(P);
         both_products(P, shrink, probe, x, probe, y, room);
 #pragma unroll 1
         for (int i = 0; i < AGAIN; i++) {
             both_products(P, shrink, x, Ax, y, Ay, room);
             both_products(P, shrink, Ax, x, Ay, y, room);
         }
-#if COPY
-        const double* A = probe + SIZE;
-#else
-#pragma unroll 6
-        for (int k = 0; k < SIZE * SIZE / THREADS; k++) {  // there is room until the next squaring
-            const int i = threadIdx.x + k * THREADS, row = i / SIZE, col = i % SIZE;
-            Q[row * STRIDE + col] = row < m && col < m ? T[row * m + col] * down : 0.0;
-        }
-        const double* A = Q;
-        __syncthreads();
-#endif
-        both_products(A, 1.0, x, Ax, y, Ay, room);
+        arrived();
+        both_products(Q, down, x, Ax, y, Ay, room);
         double a = 0.0, c = 0.0, re = 0.0, im = 0.0;
         bool single = false;
         Vector base, image, hr, hi;
@@ -448,7 +486,7 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
             base.store(warp == 0 ? x : y); second.store(warp == 0 ? q : r);
         }
         __syncthreads();
-        both_products(A, 1.0, q, Aq, r, Ar, room);
+        both_products(Q, down, q, Aq, r, Ar, room);
         if (warp < 2) {
             Vector second, third;
             second.load(warp == 0 ? q : r); third.load(warp == 0 ? Aq : Ar);
@@ -487,14 +525,13 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
         const double along = fact[2], across = fact[3];
         double line_sum = 0.0;
         sum = 0.0;
-#pragma unroll 2
-        for (int k = 0; k < SIZE * SIZE / THREADS; k++) {
-            const int i = threadIdx.x + k * THREADS, row = i / SIZE, col = i % SIZE;
-            const double entry = shrink * P[row * STRIDE + col], one = Ax[col], two = Aq[col];
-            const double outside = entry - x[row] * one - q[row] * two, beside = entry - ur[row] * (along * one + across * two);
+        each_entry([&](int i, int j) {
+            const int row = row_of(i), col = column_of(j);
+            const double here = shrink * P[row * STRIDE + col], one = Ax[col], two = Aq[col];
+            const double outside = here - x[row] * one - q[row] * two, beside = here - ur[row] * (along * one + across * two);
             sum += outside * outside;
             line_sum += beside * beside;
-        }
+        });
         sums(sum, line_sum, others);
         const double condition = 1.0 / hypot(fact[6], fact[7]), radius = hypot(re, im), rounding = 50 * UNIT * condition * norm;
         const double residual = sqrt(fmax(fact[4], fact[5])), outside = sqrt(sum), beside = sqrt(line_sum);
@@ -502,25 +539,27 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
         const bool alone = im != 0.0 ? outside * 4 * condition * (condition + 1) < 0.1 : beside * condition * (condition + 2) < 0.1;
         const bool larger = fabs(fact[8]) <= radius * (1.0 + 1.0 / parts);  // than the other eigenvalue in the plane, if that is real
         const bool certified = accurate && (alone || (outside < 1e-6 && larger));
-        if (block() == 0) {
-            if (certified && warp < 2) {
-                double* to = out + 6 + 2 * m * warp;
-                hr.spread(to, m, 1.0);
-                hi.spread(to + 1, m, warp == 0 ? 1.0 : -1.0);
-            }
-            if (threadIdx.x == 0) {
-                out[5] = step;
-                if (certified) { out[0] = radius * up; out[1] = condition; out[2] = re * up; out[3] = im * up; out[4] = 1.0; }
-            }
+        if (threadIdx.x == 0) put(&verdict, certified ? 1.0 : 0.0);
+        all_blocks();
+        if (certified && warp < 2) {
+            double* to = out + 6 + 2 * m * warp;
+            hr.spread(to, m, 1.0);
+            hi.spread(to + 1, m, warp == 0 ? 1.0 : -1.0);
+        }
+        if (threadIdx.x == 0) {
+            out[5] = step;
+            if (certified) { out[0] = radius * up; out[1] = condition; out[2] = re * up; out[3] = im * up; out[4] = 1.0; }
         }
         if (certified) return;
-        all_blocks();
     }
 }
 
 #if TILES == 2 && BLOCKS == 1
-// K = C^(2^squarings) / its norm for C [SIZE, SIZE], and K g, Kᵀ g for two vectors g without a pattern: for _compressed.py.
-extern "C" __global__ void __launch_bounds__(THREADS, 1) core_power(const double* __restrict__ C, double* __restrict__ K, double* __restrict__ right, double* __restrict__ left, long long squarings) {
+// K = C^(2^i) / its norm for C [SIZE, SIZE], and K g, Kᵀ g for two vectors g without a pattern: for _compressed.py. i is as large as
+// it has to be, and no more than `squarings`; `exponent` is 2^i.
+extern "C" __global__ void __launch_bounds__(THREADS, 1) core_power(
+    const double* __restrict__ C, double* __restrict__ K, double* __restrict__ right, double* __restrict__ left, double* __restrict__ exponent, long long squarings
+) {
     extern __shared__ double shared[];
     double* P = shared;
     double* Q = P + SIZE * STRIDE;
@@ -537,11 +576,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) core_power(const double
     if (threadIdx.x < 2 * SIZE) probe[threadIdx.x] = scattered(threadIdx.x);
     sums(sum, trace, others);
     double shrink = sum > 0.0 ? rsqrt(sum) : 0.0;
-    for (int step = 1; step <= squarings; step++) {
+    Signs signs;
+    int last = (int)squarings;
+    for (int step = 1; step <= last; step++) {
         squared(P, Q, shrink * shrink, sum, trace, line, step);
         double* swap = P; P = Q; Q = swap;
         shrink = step <= FREE ? 1.0 : sum > 0.0 ? rsqrt(sum) : 0.0;
+        if (step <= FREE) continue;
+        if (!signs.ripe(step, sum, trace, shrink)) last = (int)squarings;  // it was chance
+        else if (last == squarings) last = min(last, step + MORE);
     }
+    if (threadIdx.x == 0) *exponent = ldexp(1.0, last);
     for (int i = threadIdx.x; i < SIZE * SIZE; i += THREADS) K[i] = shrink * P[i / SIZE * STRIDE + i % SIZE];
     for (int i = 0; i < 2; i++) both_products(P, shrink, probe + i * SIZE, right + i * SIZE, probe + i * SIZE, left + i * SIZE, room);
 }
