@@ -26,12 +26,12 @@ class Kernel:
         self._device = device
         self._context = context
 
-    def __call__(self, grid: int | tuple[int, int], block: int, *arguments: torch.Tensor | int | None) -> None:
-        """Tensors are passed as pointers, None as the null pointer, integers as `long long`."""
+    def __call__(self, grid: int | tuple[int, int], block: int, *arguments: torch.Tensor | int | ctypes.Structure | None) -> None:
+        """Tensors are passed as pointers, None as the null pointer, integers as `long long`, structures by value."""
         from cuda.bindings import driver
 
         values = tuple(each.data_ptr() if isinstance(each, torch.Tensor) else each or 0 for each in arguments)
-        types = tuple(ctypes.c_longlong if isinstance(each, int) else ctypes.c_void_p for each in arguments)
+        types = tuple(_type(each) for each in arguments)
         across, down = (grid, 1) if isinstance(grid, int) else grid
         sizes = (across, down, 1, block, 1, 1, self._shared)
         with torch.cuda.device(self._device):
@@ -137,6 +137,13 @@ def clusters_at_once(device: torch.device) -> tuple[int, ...]:
     while found and found[-1] == 0:
         found.pop()
     return tuple(found)
+
+
+def _type(argument: torch.Tensor | int | ctypes.Structure | None) -> type[Any] | None:
+    """As `cuLaunchKernel` wants to be told of it; a structure says itself how large it is."""
+    if isinstance(argument, ctypes.Structure):
+        return None
+    return ctypes.c_longlong if isinstance(argument, int) else ctypes.c_void_p
 
 
 def _cache_folder() -> Path:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import re
 from typing import Any
 
 import pytest
@@ -12,8 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from enrnn.tasks import Adding
-from enrnn.training import Adagrad, ModelSettings, Network, OptimizerSettings, RMSPropTF
-from enrnn.training._optimizers import build_optimizers, parameter_groups, set_rates, state_tensors
+from enrnn.training import Adagrad, ModelSettings, Network, OptimizerSettings, RMSPropTF, _fused
+from enrnn.training._optimizers import Adam, build_optimizers, parameter_groups, set_rates, state_tensors
 from tests._record import Recorder
 
 SHAPES = [(3, 4), (5,), ()]
@@ -80,6 +82,45 @@ def test_adagrad_is_torchs(seed: int, steps: int, start: float) -> None:
     torch.testing.assert_close(
         run(Adagrad(ours, lr=0.1, accumulator=start), ours, gradients), run(reference, theirs, gradients), rtol=1e-5, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("torchs_first", [True, False])
+def test_adam_is_torchs_and_its_hooks_are_called_once(torchs_first: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where torch has not wrapped its own `step` yet, which it does when the first of its class is made."""
+    plain = torch.optim.Adam.step
+    monkeypatch.setattr(torch.optim.Adam, "step", plain.__wrapped__ if hasattr(plain, "hooked") else plain)
+    ours, gradients = problem(2, 5, torch.float32)
+    theirs = [nn.Parameter(parameter.detach().clone()) for parameter in ours]
+    if torchs_first:
+        reference: torch.optim.Optimizer = torch.optim.Adam(theirs, lr=0.1)
+        optimizer: torch.optim.Optimizer = Adam(ours, lr=0.1)
+    else:
+        optimizer = Adam(ours, lr=0.1)
+        reference = torch.optim.Adam(theirs, lr=0.1)
+    called: list[str] = []
+    optimizer.register_step_pre_hook(lambda *_: called.append("before"))
+    optimizer.register_step_post_hook(lambda *_: called.append("after"))
+    assert run(optimizer, ours, gradients) == run(reference, theirs, gradients)
+    assert called == ["before", "after"] * len(gradients)
+    assert torch.is_grad_enabled()
+
+
+def test_the_kernels_table_is_as_in_their_source() -> None:
+    source = _fused.SOURCE.read_text(encoding="utf-8")
+    for name in ("TENSORS", "THREADS", "EACH"):
+        assert re.findall(rf"\b{name} = (\d+)[,;]", source) == [str(getattr(_fused, name))]
+    assert ctypes.sizeof(_fused.Table) == _fused.TENSORS * 64 + 16  # within the 4 KiB of a kernel's arguments
+    parameters = [torch.zeros(size) for size in (1, 0, 1024, 1025)]
+    rate, count = torch.tensor(0.1), torch.tensor(3.0)
+    updates = [_fused.Updated(each, torch.ones_like(each), each.clone(), None, count, rate) for each in parameters]
+    table, blocks = _fused._table(updates, (0.5, 0.25, 2.0))
+    assert blocks == 1 + 1 + 1 + 2
+    assert list(table.options) == [0.5, 0.25, 2.0, 0.0]
+    for row, each, block in zip(table.rows, updates, (0, 1, 2, 3), strict=False):
+        assert each.first is not None
+        addresses = [each.parameter.data_ptr(), each.gradient.data_ptr(), each.first.data_ptr(), 0]
+        assert list(row) == [*addresses, count.data_ptr(), rate.data_ptr(), each.parameter.numel(), block]
+    assert all(list(row) == [0] * 7 + [blocks] for row in list(table.rows)[4:])
 
 
 def test_a_rate_may_be_a_tensor_that_changes_between_steps() -> None:

@@ -3,12 +3,13 @@
 All of them can be captured in a CUDA graph.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from . import _fused
 from ._config import OptimizerSettings
 
 
@@ -38,6 +39,8 @@ class Elementwise(torch.optim.Optimizer):
         """One update. (There is no closure to be called: the loop has computed the gradient.)"""
         if closure is not None:
             raise TypeError(f"{type(self).__name__}.step takes no closure")
+        if self._by_kernel():
+            return
         for group in self.param_groups:
             parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
             if parameters:
@@ -48,6 +51,10 @@ class Elementwise(torch.optim.Optimizer):
         self, parameters: list[Tensor], gradients: list[Tensor], states: dict[str, list[Tensor]], group: dict[str, Any]
     ) -> None:
         raise NotImplementedError
+
+    def _by_kernel(self) -> bool:
+        """Do the step by a kernel of ours, if there is one for it; whether there was."""
+        return False
 
 
 class RMSPropTF(Elementwise):
@@ -81,6 +88,15 @@ class RMSPropTF(Elementwise):
             updates = states["momentum_buffer"]
         torch._foreach_sub_(parameters, updates)
 
+    def _by_kernel(self) -> bool:
+        return _fused.rmsprop_tf(self._updates())
+
+    def _updates(self) -> Iterator[tuple[_fused.Options, _fused.Updated]]:
+        for group, parameter, gradient in _with_gradient(self):
+            options = (group["decay"], 1 - group["decay"], group["momentum"], group["eps"])
+            square, *momentum = (self.state[parameter][name] for name in self.starts)
+            yield options, _fused.Updated(parameter, gradient, square, momentum[0] if momentum else None, None, group["lr"])
+
 
 class Adagrad(Elementwise):
     """`s ← s + g²`, `p ← p − lr·g/(√s + ε)`: `torch.optim.Adagrad`, which keeps a step count that a CUDA graph cannot hold."""
@@ -97,6 +113,42 @@ class Adagrad(Elementwise):
         updates = torch._foreach_div(gradients, updates)
         torch._foreach_mul_(updates, group["lr"])
         torch._foreach_sub_(parameters, updates)
+
+
+class Adam(torch.optim.Adam):
+    """torch's. Its fused step has some twenty thread blocks for a network of the paper's size: where the step is a plain one, in
+    float32, a kernel of ours does it, by the same operations."""
+
+    def step(self, closure: Any = None) -> Any:
+        """One update: torch's, hooks and all."""
+        with torch.no_grad():
+            if closure is None and self._is_plain() and _fused.adam(self, self._updates()):
+                return None
+        return _without_hooks(torch.optim.Adam.step)(self, closure)
+
+    def _is_plain(self) -> bool:
+        extras = ("amsgrad", "weight_decay", "maximize", "differentiable")
+        scaled = any(getattr(self, name, None) is not None for name in ("grad_scale", "found_inf"))
+        return not scaled and all(group["fused"] and not any(group[name] for name in extras) for group in self.param_groups)
+
+    def _updates(self) -> Iterator[tuple[_fused.Options, _fused.Updated]]:
+        for group, parameter, gradient in _with_gradient(self):
+            state = self.state.get(parameter, {})
+            states = (state.get("exp_avg"), state.get("exp_avg_sq"), state.get("step"))
+            yield (*group["betas"], group["eps"]), _fused.Updated(parameter, gradient, *states, group["lr"])
+
+
+def _with_gradient(optimizer: torch.optim.Optimizer) -> Iterator[tuple[dict[str, Any], Tensor, Tensor]]:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                yield group, parameter, parameter.grad
+
+
+def _without_hooks(step: Any) -> Any:
+    """torch wraps the `step` of each class whose optimiser has been made, to call the hooks. A class's own step that calls the
+    one of the class above it would have them called twice."""
+    return step.__wrapped__ if getattr(step, "hooked", False) else step
 
 
 def build_optimizers(model: nn.Module, settings: OptimizerSettings) -> list[torch.optim.Optimizer]:
@@ -125,7 +177,7 @@ def _optimizer(name: str, groups: list[dict[str, Any]], settings: OptimizerSetti
         return Adagrad(groups, accumulator=settings.accumulator)
     optimizer: torch.optim.Optimizer
     if name == "adam":
-        optimizer = torch.optim.Adam(groups, capturable=on_gpu)
+        optimizer = Adam(groups, capturable=on_gpu, fused=on_gpu or None)
     else:
         alpha = 0.99 if settings.decay is None else settings.decay
         optimizer = torch.optim.RMSprop(groups, alpha=alpha, momentum=settings.momentum, capturable=on_gpu)
