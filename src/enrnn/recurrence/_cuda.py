@@ -14,6 +14,7 @@ from ._shapes import Limits, Shape, shape_for
 
 SOURCE = Path(__file__).with_name("recurrence.cu")
 BIAS_SOURCE = Path(__file__).with_name("bias_gradient.cu")
+GRAM_SOURCE = Path(__file__).with_name("gram.cu")
 SIGMA = {"modrelu": 0, "relu": 1, "tanh": 2, "identity": 3, "paired_modrelu": 4, "leaky_relu": 5}
 TESTED = {(9, 0)}
 """Compute capabilities of chips on which the test suite has passed; on any other the first use checks itself."""
@@ -128,6 +129,73 @@ BIAS_SHARES = 64
 """Shares of the rows that are summed at once: with 160 units, 320 thread blocks."""
 
 _bias_kernels: dict[tuple[int, torch.device], Kernel] = {}
+
+
+def gram_pays(z: Tensor, h: Tensor) -> bool:
+    """Whether `gram` is meant for these."""
+    return z.is_cuda and z.dtype == torch.float32 and len(z) >= 8192 and max(z.shape[1], h.shape[1]) <= 192
+
+
+@torch.library.custom_op("enrnn::gram", mutates_args=())
+def gram(z: Tensor, h: Tensor) -> Tensor:
+    """`zᵀ h` of two tall CUDA matrices [K, m] and [K, n] in float32: `gram.cu` or, where that cannot be had, cuBLAS."""
+    z, h = _rows(z), _rows(h)
+    (K, m), n = z.shape, h.shape[1]
+    if min(K, m, n) == 0:
+        return z.new_zeros(m, n)
+    given = gram_defines(m, n, _floats_at_once(z, h))
+    kernels = _gram_kernels(given, z.device)
+    if kernels is None:
+        return z.mT @ h
+    tiles = -(-m // (GRAM_SIDE * given["ROWS"])) * -(-n // (GRAM_SIDE * given["COLUMNS"]))
+    at_once = given["BLOCKS"] * torch.cuda.get_device_properties(z.device).multi_processor_count
+    share = max(GRAM_LEAST, -(-K // max(1, at_once // tiles)))
+    sums, threads = given["ROWS"] * given["COLUMNS"], GRAM_SIDE**2
+    shares, out = z.new_empty(-(-K // share), tiles, sums, threads), z.new_empty(m, n)
+    kernels[0]((tiles, len(shares)), threads, z, h, shares, K, share, m, n, z.stride(0), h.stride(0))
+    kernels[1]((sums, tiles), GRAM_LINES * threads, shares, out, len(shares), m, n)
+    return out
+
+
+@gram.register_fake
+def _(z: Tensor, h: Tensor) -> Tensor:
+    return z.new_empty(z.shape[1], h.shape[1])
+
+
+GRAM_SIDE, GRAM_CHUNK, GRAM_LINES, GRAM_STAGES = 16, 16, 4, 4
+"""The threads of a block each way; the rows fetched at once; the threads that add up one sum's shares (as in the source); and the
+chunks of rows that there is room for in shared memory."""
+
+GRAM_LEAST = 64
+"""The fewest rows in a share: beyond so many shares adding them up costs more than another block saves."""
+
+_loaded_gram: dict[tuple[tuple[int, ...], torch.device], list[Kernel]] = {}
+
+
+def gram_defines(m: int, n: int, width: int) -> dict[str, int]:
+    """What the compiler has to be told for an output of m x n: tiles as large as registers allow, and all of one size."""
+    rows, columns = (-(-size // (GRAM_SIDE * -(-size // 192))) for size in (m, n))
+    blocks = 2 if rows * columns <= 64 else 1
+    return {"ROWS": rows, "COLUMNS": columns, "WIDTH": width, "STAGES": GRAM_STAGES, "BLOCKS": blocks}
+
+
+def _gram_kernels(given: dict[str, int], device: torch.device) -> list[Kernel] | None:
+    key = tuple(given.values()), device
+    if key not in _loaded_gram:
+        if torch.cuda.is_current_stream_capturing() or unavailable(device) is not None:
+            return None
+        shared = 4 * GRAM_STAGES * GRAM_CHUNK * GRAM_SIDE * (given["ROWS"] + given["COLUMNS"])
+        source = GRAM_SOURCE.read_text(encoding="utf-8")
+        _loaded_gram[key] = _nvrtc.load(source, {"gram": shared, "collect": 0}, device, **given)
+    return _loaded_gram[key]
+
+
+def _floats_at_once(*matrices: Tensor) -> int:
+    """How many floats, 4, 2 or 1, can be read at once from anywhere in a row of all of these."""
+    for width in (4, 2):
+        if all(each.data_ptr() % (4 * width) == 0 and each.stride(0) % width == 0 for each in matrices):
+            return width
+    return 1
 
 
 def _forbid_loading() -> None:
