@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enrnn.tasks import Characters, Symbols
+from enrnn.tasks import Characters, Symbols, characters
 from enrnn.tasks._text import Corpus, standard_library
 from enrnn.tasks.characters import CharactersData
 from tests._record import Recorder
@@ -56,9 +56,11 @@ def test_training_rows_are_contiguous_and_the_target_is_the_next_character(n: in
     assert torch.equal(torch.cat(targets), starts + torch.arange(1, steps + 1)[:, None])
 
 
-@given(n=st.integers(2, 400), rows=st.integers(1, 40), piece=st.integers(1, 9))
-def test_evaluation_predicts_every_character_but_the_first_once(n: int, rows: int, piece: int) -> None:
-    data = data_of(counting(400), counting(n), counting(2), eval_batch_size=rows, batch_size=1, length=piece)
+@given(n=st.integers(2, 400), rows=st.integers(1, 40), piece=st.integers(1, 9), at_once=st.integers(1, 200))
+def test_evaluation_predicts_every_character_but_the_first_once(n: int, rows: int, piece: int, at_once: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(characters, "AT_ONCE", at_once)
+        data = data_of(counting(400), counting(n), counting(2), eval_batch_size=rows, batch_size=1, length=piece)
     seen: list[int] = []
     last: torch.Tensor | None = None
     for indices in data.order("valid"):

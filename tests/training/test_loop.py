@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from enrnn.tasks import Characters
+from enrnn.tasks import Characters, characters
 from enrnn.training import (
     Config,
     ModelSettings,
@@ -134,6 +134,17 @@ def test_the_best_on_validation_is_kept_and_scored_on_the_test(tmp_path: Path) -
     assert result["last"]["valid"]["bits_per_character"] == records[-1]["bits_per_character"]
     model = load_model(tmp_path / config.folder_name)
     assert evaluate(model, config.task.load(), "test") == result["chosen"]["test"]
+
+
+def test_longer_pieces_in_evaluation_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = tiny(text_task(tmp_path), ModelSettings("enrnn", hidden_size=12, short_size=4), steps=20)
+    train(config, tmp_path)
+    model, at_once = load_model(tmp_path / config.folder_name), config.task.load()
+    monkeypatch.setattr(characters, "AT_ONCE", 1)
+    in_pieces = config.task.load()
+    assert len(in_pieces.order("test")) > len(at_once.order("test"))
+    found, expected = evaluate(model, at_once, "test"), evaluate(model, in_pieces, "test")
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 def test_a_run_of_epochs_is_evaluated_and_saved_once_an_epoch(tmp_path: Path) -> None:

@@ -27,6 +27,10 @@ from ._task import (
 )
 from ._text import Corpus, fingerprint, one_file, penn_treebank, standard_library
 
+AT_ONCE = 2**14
+"""Characters of a batch in evaluation, if `length` does not make them more: the state is carried, so that longer pieces give the
+same, in less time."""
+
 
 @dataclass(frozen=True)
 class Characters(Task):
@@ -35,8 +39,8 @@ class Characters(Task):
     Training cuts the text into `batch_size` contiguous rows of equal length, and the rows into pieces of `length` steps; a batch
     is one piece of each row, the next batch the pieces that follow. (The paper says only that the final state is passed on,
     which means such rows. What does not fill a piece of every row, less than 33 · 50 characters, is left out.) Evaluation cuts
-    into `eval_batch_size` rows and leaves nothing out: every character but the first of the split is predicted once. The loss is
-    in nats; the metric, bits per character, is summed over the split and divided once.
+    into `eval_batch_size` rows, in longer pieces, and leaves nothing out: every character but the first of the split is
+    predicted once. The loss is in nats; the metric, bits per character, is summed over the split and divided once.
 
     Arguments:
         corpus: "ptb" (Mikolov's files under `data`), "text" (the file `text`), "python" (the sources of Python's standard
@@ -99,7 +103,7 @@ class CharactersData(Data):
         sizes = {split: rows.steps * rows.count for split, rows in self._rows.items()}
         super().__init__(sizes, settings.batch_size, settings.eval_batch_size, seed=0, device=device)
         self._texts = {split: text.to(device) for split, text in texts.items()}
-        self._piece = torch.arange(settings.length + 1, device=device)[:, None]
+        self._steps = {split: torch.arange(rows.piece + 1, device=device)[:, None] for split, rows in self._rows.items()}
 
     def order(self, split: str, epoch: int = 0) -> Tensor:
         """`[steps, rows]`: where each piece begins in the split's text, the same in every epoch."""
@@ -108,7 +112,7 @@ class CharactersData(Data):
     def batch(self, split: str, indices: Tensor) -> Batch:
         """The pieces that begin at the characters `indices`. In evaluation, weights `[T, B]` end a piece with its row."""
         text, rows = self._texts[self._known(split)], self._rows[split]
-        positions = self._piece + indices
+        positions = self._steps[split] + indices
         if split == "train":
             piece = text[positions]
             return Batch(piece[:-1], piece[1:], None)
@@ -162,6 +166,7 @@ class _Rows:
             raise ValueError(f"the text is too short: its {split} part has {characters} characters, at least 2 are needed")
         self.count = min(settings.eval_batch_size, self.end)
         self.length = -(-self.end // self.count)
+        self.piece = max(self.piece, min(self.length, AT_ONCE // self.count))
         self.steps = -(-self.length // self.piece)
 
     def order(self, device: torch.device) -> Tensor:
