@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from enrnn import _nvrtc
 from enrnn.matrices import _cayley_transform, _inverse, _normalization
 from enrnn.nonlinearities import NONLINEARITIES
-from enrnn.recurrence import _cuda
+from enrnn.recurrence import _cuda, _gated, _rotations_cuda
 from enrnn.recurrence._shapes import BATCHES, Limits, Shape, as_one, one_block, shape_for
-from enrnn.training import _keep
+from enrnn.training import _fused, _keep
 from tests._record import Recorder
 
 H200 = Limits(65536, 232448, (132, 66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7))
@@ -66,6 +67,8 @@ def variants(arch: str) -> list[tuple[Shape, str, bool]]:
             assert shape is not None, (arch, n)
             found.append((shape, name, backward))
     assert {name for _, name, _ in found} == set(NAMES)
+    if arch == "sm_90":
+        found += [(Shape(15, 256, 32, 6, 23, 0, 5, 2), "relu", backward) for backward in (False, True)]
     return found
 
 
@@ -81,6 +84,20 @@ def test_the_recurrence_compiles(arch: str, record: Recorder) -> None:
 
 
 @pytest.mark.parametrize("arch", CHIPS)
+def test_the_rotations_compile(arch: str, record: Recorder) -> None:
+    source = _rotations_cuda.SOURCE.read_text(encoding="utf-8")
+    for name, *flags in itertools.product(("paired_modrelu", "identity"), *[(False, True)] * 3):
+        given = dict(zip(("butterfly", "ahead", "sums_in_shared"), flags, strict=True))
+        used, spilled = resources(source, arch, _rotations_cuda.defines(name, **given))
+        assert spilled == 0, (name, given)
+        assert used <= 65536 // _rotations_cuda.THREADS
+        record(cases=1, worst_registers=used)
+    for name in _rotations_cuda.SIGMA:
+        _, spilled = resources(source, arch, _rotations_cuda.defines(name, butterfly=False, ahead=True, sums_in_shared=True))
+        assert spilled == 0, name
+
+
+@pytest.mark.parametrize("arch", CHIPS)
 def test_the_matrices_compile(arch: str) -> None:
     for source in (_inverse.SOURCE, _cayley_transform.SOURCE, _normalization.SOURCE):
         for double in (0, 1):
@@ -90,7 +107,10 @@ def test_the_matrices_compile(arch: str) -> None:
 
 @pytest.mark.parametrize("arch", CHIPS)
 def test_the_small_kernels_beside_it_compile(arch: str) -> None:
-    sources = [(_cuda.BIAS_SOURCE, {"RULE": rule}) for rule in (0, 1, 2)] + [(_keep.SOURCE, {})]
+    sources = [(_cuda.BIAS_SOURCE, {"RULE": rule}) for rule in (0, 1, 2)] + [(_keep.SOURCE, {}), (_fused.SOURCE, {})]
+    products = [(160, 160, 4), (192, 192, 4), (256, 256, 4), (80, 192, 2), (161, 175, 1)]
+    sources += [(_cuda.GRAM_SOURCE, _cuda.gram_defines(*product)) for product in products]
+    sources += [(_gated.SOURCE, {"SIGMA": sigma}) for sigma in _gated.SIGMA.values()]
     for source, given in sources:
         _, spilled = resources(source.read_text(encoding="utf-8"), arch, given)
         assert spilled == 0

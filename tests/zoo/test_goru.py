@@ -171,7 +171,7 @@ def test_a_state_dict_a_copy_and_half_precision() -> None:
     assert torch.equal(other(x)[0], layer(x)[0])
     assert layer.to(torch.bfloat16)(x.bfloat16())[0].dtype == torch.bfloat16
     assert layer.constraint_error() <= 80 * torch.finfo(torch.float32).eps
-    assert layer.backend_used == "reference"
+    assert layer.backend_used == "gated"
 
 
 def test_what_it_refuses() -> None:

@@ -8,8 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .._checks import positive_int
+from .._precision import full_precision
 from ..matrices import Givens
 from ..nonlinearities import pointwise
+from ..recurrence._gated import NAME, fused, gated_recurrence
 from ._module import THRESHOLDED, Pointwise
 from ._one_matrix import LayerOptions
 from ._own_step import OwnStepRNN
@@ -29,7 +31,9 @@ class GORU(OwnStepRNN):
         capacity: how many layers of rotations `Q` has in the tunable style; None for two. See `Givens`.
         style: "tunable", or "fft", the authors' choice, for a `hidden_size` that is a power of two.
         bias: whether there are b_r, b_z and b_c.
-        The others: as `ENRNN`. It runs on the reference path.
+        backend: "auto" or "reference". By "auto" the recurrence is one operator, with a kernel of its own for each step on a GPU,
+            and `backend_used` is "gated"; a callable for a nonlinearity runs on the reference path.
+        The others: as `ENRNN`.
 
     Attributes:
         weight_ih_l[k], bias_l[k]: U_r, U_z, U_c and b_r, b_z, b_c of layer k; `_reverse` is appended for the backward direction.
@@ -55,6 +59,11 @@ class GORU(OwnStepRNN):
             raise ValueError(f"hidden_size must be a power of two for style='fft', got: {hidden_size}")
         self._layers = 2 if capacity is None and style == "tunable" else capacity, style
         self._build()
+
+    @property
+    def backend_used(self) -> str:
+        """ "gated", or "reference" where the step is run under autograd."""
+        return super().backend_used if self._fused(next(self.parameters()).device) is None else NAME
 
     def recurrent_weight(self, layer: int = 0, direction: int = 0) -> Tensor:
         """`Q`, [n, n], differentiable."""
@@ -92,6 +101,18 @@ class GORU(OwnStepRNN):
         if self.bias and self.nonlinearity in THRESHOLDED:
             return *weights, getattr(self, self._bias_name(suffix))[2 * self.hidden_size :]
         return weights
+
+    def _run(self, suffix: str, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor:
+        name = self._fused(inputs.device)
+        if name is None:
+            return super()._run(suffix, inputs, bias, initial, lengths)
+        with full_precision(inputs):
+            gates, Q, *threshold = (weight.to(inputs.dtype) for weight in self._weights(suffix))
+        return gated_recurrence(inputs, gates, Q, threshold[0] if threshold else None, initial, name, lengths)
+
+    def _fused(self, device: torch.device) -> str | None:
+        """The nonlinearity's name if one operator runs the recurrence."""
+        return fused(self.backend, device, self.nonlinearity, self.bias and self.nonlinearity in THRESHOLDED)
 
     def _step(self, x: Tensor, h: Tensor, weights: tuple[Tensor, ...]) -> Tensor:
         gates, Q, *threshold = weights

@@ -1,4 +1,5 @@
-"""Networks whose step is not `σ(U x + W h, b)`: gated and multi-scale ones. They run on the reference path, under autograd."""
+"""Networks whose step is not `σ(U x + W h, b)`: gated and multi-scale ones. They run on the reference path, under
+autograd, unless a class has an operator of its own (GORU)."""
 
 from typing import ClassVar, Unpack
 

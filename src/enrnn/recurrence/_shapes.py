@@ -120,19 +120,19 @@ def shape_for(n: int, sequences: int, parts: int, limits: Limits) -> Shape | Non
 
 
 BETWEEN = 350
-"""Cycles a step that two more launches and a small product for the coupling cost, as measured over some 500 steps."""
+"""Cycles a step that two more launches cost, as measured over some 500 steps."""
 
 
 @functools.lru_cache(maxsize=1024)
 def as_one(q: int, s: int, sequences: int, limits: Limits) -> bool:
     """Whether `[[W_L, W_C], [0, W_S]]` is faster as one matrix than as two, one sweep after the other.
 
-    Two have fewer products in a row, but pay the latency of a step twice, and small matrices are all latency. With more sequences
-    than the chip has multiprocessors it is the products that count.
+    Two have fewer products in a row, but pay the latency of a step twice, and small matrices are all latency. With many sequences
+    the coupling is what counts: its products, at 128 a cycle of a multiprocessor, and its reads and writes, measured at 8 bytes.
     """
     shapes = [(size, shape_for(size, sequences, 1, limits)) for size in (q + s, q, s)]
     whole, long, short = (_cost(shape, size, sequences, 1, limits) if shape else math.inf for size, shape in shapes)
-    coupling = q * s * sequences / (128 * limits.clusters[0])
+    coupling = sequences * (q * s / 128 + 4 * (4 * q + s) / 8) / limits.clusters[0]
     return whole < long + short + BETWEEN + coupling
 
 
