@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import enrnn
-from enrnn.recurrence import _cuda
+from enrnn.recurrence import _cuda, _gram
 from tests._record import Recorder
 
 pytestmark = pytest.mark.gpu
@@ -37,7 +37,7 @@ def in_poison(matrix: Tensor, before: int, after: int) -> Tensor:
 def excess(z: Tensor, h: Tensor) -> float:
     """The error, against float64, over the larger of torch's own in float32 and a few roundings of the largest entry."""
     exact = z.double().mT @ h.double()
-    found = _cuda.gram(z, h)
+    found = _gram.gram(z, h)
     assert found.shape == exact.shape
     floor = 4 * torch.finfo(torch.float32).eps * exact.abs().max()
     scale = torch.maximum((z.mT @ h - exact).abs().max(), floor)
@@ -64,12 +64,12 @@ def test_views_at_any_address_and_between_nan(n: int, record: Recorder) -> None:
     widths = set()
     for rows in (5, 333, 4100):
         z, h = normal(rows, n), normal(rows, n, seed=1)
-        expected = _cuda.gram(z, h)
+        expected = _gram.gram(z, h)
         for before in range(5):
             for apart in range(4):
                 views = in_poison(z, before, -(n + before) % 4 + apart), in_poison(h, 4, -n % 4 + 2 * apart)
-                widths.add(_cuda._floats_at_once(*views))
-                assert torch.equal(_cuda.gram(*views), expected)
+                widths.add(_gram._floats_at_once(*views))
+                assert torch.equal(_gram.gram(*views), expected)
                 record(cases=1)
     assert widths == {1, 2, 4}
 
@@ -81,7 +81,7 @@ def test_columns_with_gaps_and_rows_that_repeat() -> None:
 
 def test_no_rows_or_no_columns() -> None:
     for rows, m, n in [(0, 3, 5), (7, 0, 5), (7, 3, 0)]:
-        found = _cuda.gram(normal(rows, m), normal(rows, n))
+        found = _gram.gram(normal(rows, m), normal(rows, n))
         assert found.shape == (m, n)
         assert not found.any()
 
@@ -89,7 +89,7 @@ def test_no_rows_or_no_columns() -> None:
 def test_values_that_are_not_finite_stay_where_they_are() -> None:
     z, h = normal(4100, 161), normal(4100, 161, seed=1)
     z[17, 3], h[4099, 160] = float("nan"), float("inf")
-    finite = torch.isfinite(_cuda.gram(z, h))
+    finite = torch.isfinite(_gram.gram(z, h))
     assert not finite[3].any()
     assert not finite[:, 160].any()
     finite[3], finite[:, 160] = True, True
@@ -99,20 +99,20 @@ def test_values_that_are_not_finite_stay_where_they_are() -> None:
 @pytest.mark.parametrize("n", [33, 160, 192, 256])
 def test_everything_is_written_and_always_the_same(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     z, h = normal(37450, n), normal(37450, n, seed=1)
-    expected = _cuda.gram(z, h)
+    expected = _gram.gram(z, h)
     new_empty = Tensor.new_empty
     monkeypatch.setattr(Tensor, "new_empty", lambda *args, **kwargs: new_empty(*args, **kwargs).fill_(float("nan")))
     for _ in range(5):
-        assert torch.equal(_cuda.gram(z, h), expected)
+        assert torch.equal(_gram.gram(z, h), expected)
 
 
 @pytest.mark.parametrize("n", [64, 160, 192, 256])
 def test_in_a_graph(n: int) -> None:
     z, h = normal(4100, n), normal(4100, n, seed=1)
-    expected = _cuda.gram(z, h)
+    expected = _gram.gram(z, h)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found = _cuda.gram(z, h)
+        found = _gram.gram(z, h)
     for sign in (1, -1):
         z.copy_(sign * z)
         graph.replay()
@@ -121,14 +121,14 @@ def test_in_a_graph(n: int) -> None:
 
 
 def test_cublas_where_nothing_was_compiled_before_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_cuda, "_loaded_gram", {})
+    monkeypatch.setattr(_gram, "_loaded", {})
     z, h = normal(4100, 40), normal(4100, 40, seed=1)
     expected = z.mT @ h
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        found = _cuda.gram(z, h)
+        found = _gram.gram(z, h)
     graph.replay()
-    assert not _cuda._loaded_gram
+    assert not _gram._loaded
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
 
 
@@ -146,10 +146,10 @@ def test_a_layers_gradients_come_from_it(compiled: bool, monkeypatch: pytest.Mon
 
     torch.manual_seed(0)
     layer = enrnn.ENRNN(10, 160, short_size=64, device="cuda")
-    x = normal(150, 40, 10)
-    monkeypatch.setattr(_cuda, "_loaded_gram", {})
+    x = normal(250, 40, 10)
+    monkeypatch.setattr(_gram, "_loaded", {})
     found = gradients(torch.compile(layer, fullgraph=True, backend="aot_eager") if compiled else layer, x)
-    assert _cuda._loaded_gram
-    monkeypatch.setattr(_cuda, "_gram_kernels", lambda *_: None)
+    assert _gram._loaded
+    monkeypatch.setattr(_gram, "_kernels", lambda *_: None)
     for one, other in zip(found, gradients(layer, x), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * float(other.abs().max()))

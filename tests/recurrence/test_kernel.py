@@ -10,7 +10,7 @@ import pytest
 from enrnn import _nvrtc
 from enrnn.matrices import _cayley_transform, _inverse, _normalization
 from enrnn.nonlinearities import NONLINEARITIES
-from enrnn.recurrence import _cuda, _gated, _rotations_cuda
+from enrnn.recurrence import _cuda, _gated, _gram, _rotations_cuda
 from enrnn.recurrence._shapes import BATCHES, Limits, Shape, as_one, one_block, shape_for
 from enrnn.training import _fused, _keep
 from tests._record import Recorder
@@ -109,7 +109,7 @@ def test_the_matrices_compile(arch: str) -> None:
 def test_the_small_kernels_beside_it_compile(arch: str) -> None:
     sources = [(_cuda.BIAS_SOURCE, {"RULE": rule}) for rule in (0, 1, 2)] + [(_keep.SOURCE, {}), (_fused.SOURCE, {})]
     products = [(160, 160, 4), (192, 192, 4), (256, 256, 4), (80, 192, 2), (161, 175, 1)]
-    sources += [(_cuda.GRAM_SOURCE, _cuda.gram_defines(*product)) for product in products]
+    sources += [(_gram.SOURCE, _gram.defines(*product)) for product in products]
     sources += [(_gated.SOURCE, {"SIGMA": sigma}) for sigma in _gated.SIGMA.values()]
     for source, given in sources:
         _, spilled = resources(source.read_text(encoding="utf-8"), arch, given)

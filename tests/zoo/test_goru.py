@@ -177,7 +177,7 @@ def test_a_state_dict_a_copy_and_half_precision() -> None:
 def test_what_it_refuses() -> None:
     with pytest.raises(ValueError, match="hidden_size must be a power of two for style='fft', got: 12"):
         GORU(2, 12, style="fft")
-    with pytest.raises(ValueError, match="GORU has a step of its own, which runs on 'reference', got: backend='cuda'"):
+    with pytest.raises(ValueError, match="GORU has a step of its own: backend must be 'auto' or 'reference', got: 'cuda'"):
         GORU(2, 8, backend="cuda")
     with pytest.raises(ValueError, match="capacity has no effect"):
         GORU(2, 8, style="fft", capacity=3)

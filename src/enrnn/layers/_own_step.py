@@ -32,7 +32,7 @@ class OwnStepRNN(RecurrentLayer):
         super().__init__(input_size, hidden_size, num_layers, nonlinearity, *taken(self, options, input_weight="full"))
         if self.backend not in ("auto", "reference"):
             raise ValueError(
-                f"{self._get_name()} has a step of its own, which runs on 'reference', got: backend={self.backend!r}"
+                f"{self._get_name()} has a step of its own: backend must be 'auto' or 'reference', got: {self.backend!r}"
             )
 
     @property

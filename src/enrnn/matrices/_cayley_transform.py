@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._kernels import KernelsFor
 from .._nvrtc import Kernel
 from .._precision import working_dtype
 from ._inverse import eliminated, elimination, shifted_skew_inverse
-from ._kernels import KernelsFor
 from ._skew import skew_symmetric
 
 SOURCE = Path(__file__).with_name("cayley.cu")

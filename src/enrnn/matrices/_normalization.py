@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from .._kernels import KernelsFor
 from .._nvrtc import Kernel
 from ..spectrum import Dominant
-from ._kernels import KernelsFor
 
 SOURCE = Path(__file__).with_name("normalize.cu")
 THREADS, SHARES = 256, 64

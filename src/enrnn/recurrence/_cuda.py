@@ -14,7 +14,6 @@ from ._shapes import Limits, Shape, shape_for
 
 SOURCE = Path(__file__).with_name("recurrence.cu")
 BIAS_SOURCE = Path(__file__).with_name("bias_gradient.cu")
-GRAM_SOURCE = Path(__file__).with_name("gram.cu")
 SIGMA = {"modrelu": 0, "relu": 1, "tanh": 2, "identity": 3, "paired_modrelu": 4, "leaky_relu": 5}
 TESTED = {(9, 0)}
 """Compute capabilities of chips on which the test suite has passed; on any other the first use checks itself."""
@@ -37,7 +36,7 @@ def unavailable(device: torch.device) -> str | None:
     reason = _nvrtc.unavailable()
     if reason is not None:
         return reason
-    _forbid_loading()
+    forbid_loading()
     capability = torch.cuda.get_device_capability(device)
     if capability < (8, 0):
         return f"the kernels need compute capability 8.0, and this GPU has {capability[0]}.{capability[1]}"
@@ -52,7 +51,7 @@ def unavailable(device: torch.device) -> str | None:
 @functools.cache
 def limits_of(device: torch.device) -> Limits:
     """What the chip says of itself."""
-    _forbid_loading()
+    forbid_loading()
     clusters = _nvrtc.clusters_at_once(device) if torch.cuda.get_device_capability(device) >= (9, 0) else ()
     return Limits(*_nvrtc.room_of(device), (torch.cuda.get_device_properties(device).multi_processor_count, *clusters))
 
@@ -73,10 +72,10 @@ def forward(
 ) -> None:
     T, B, n = inputs.shape
     kernels = _kernels_for(n, B, nonlinearity, False, inputs)
-    inputs, initial = _rows(inputs), _rows(initial)
+    inputs, initial = in_rows(inputs), in_rows(initial)
     kernels.sweep(
         *_grid(kernels.shape, B),
-        *(_packed(weight, n, kernels), _vector(bias), _vector(lengths)),
+        *(_packed(weight, n, kernels), as_vector(bias), as_vector(lengths)),
         *(initial, initial.stride(0), final, final.stride(0)),
         *(inputs, inputs.stride(0), inputs.stride(1)),
         *(None, 0, 0),
@@ -97,10 +96,10 @@ def backward(
 ) -> None:
     T, B, n = states.shape
     kernels = _kernels_for(n, B, nonlinearity, True, states)
-    grad_states, states = _rows(grad_states), _rows(states)
+    grad_states, states = in_rows(grad_states), in_rows(states)
     kernels.sweep(
         *_grid(kernels.shape, B),
-        *(_packed(weight, n, kernels), _vector(bias), _vector(lengths)),
+        *(_packed(weight, n, kernels), as_vector(bias), as_vector(lengths)),
         *(None, 0, grad_initial, grad_initial.stride(0)),
         *(grad_states, grad_states.stride(0), grad_states.stride(1)),
         *(states, states.stride(0), states.stride(1)),
@@ -115,7 +114,7 @@ def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str) -> Tensor:
     rule = {"modrelu": 1, "paired_modrelu": 2}.get(nonlinearity, 0)
     key = rule, states.device
     if key not in _bias_kernels:
-        _forbid_loading()
+        forbid_loading()
         source = BIAS_SOURCE.read_text(encoding="utf-8")
         (_bias_kernels[key],) = _nvrtc.load(source, {"bias_gradient": 0}, states.device, RULE=rule)
     h, dz = states.flatten(0, 1), grad_z.flatten(0, 1)
@@ -131,84 +130,17 @@ BIAS_SHARES = 64
 _bias_kernels: dict[tuple[int, torch.device], Kernel] = {}
 
 
-def gram_pays(z: Tensor, h: Tensor) -> bool:
-    """Whether `gram` is meant for these."""
-    return z.is_cuda and z.dtype == torch.float32 and len(z) >= 8192 and max(z.shape[1], h.shape[1]) <= 192
-
-
-@torch.library.custom_op("enrnn::gram", mutates_args=())
-def gram(z: Tensor, h: Tensor) -> Tensor:
-    """`zᵀ h` of two tall CUDA matrices [K, m] and [K, n] in float32: `gram.cu` or, where that cannot be had, cuBLAS."""
-    z, h = _rows(z), _rows(h)
-    (K, m), n = z.shape, h.shape[1]
-    if min(K, m, n) == 0:
-        return z.new_zeros(m, n)
-    given = gram_defines(m, n, _floats_at_once(z, h))
-    kernels = _gram_kernels(given, z.device)
-    if kernels is None:
-        return z.mT @ h
-    tiles = -(-m // (GRAM_SIDE * given["ROWS"])) * -(-n // (GRAM_SIDE * given["COLUMNS"]))
-    at_once = given["BLOCKS"] * torch.cuda.get_device_properties(z.device).multi_processor_count
-    share = max(GRAM_LEAST, -(-K // max(1, at_once // tiles)))
-    sums, threads = given["ROWS"] * given["COLUMNS"], GRAM_SIDE**2
-    shares, out = z.new_empty(-(-K // share), tiles, sums, threads), z.new_empty(m, n)
-    kernels[0]((tiles, len(shares)), threads, z, h, shares, K, share, m, n, z.stride(0), h.stride(0))
-    kernels[1]((sums, tiles), GRAM_LINES * threads, shares, out, len(shares), m, n)
-    return out
-
-
-@gram.register_fake
-def _(z: Tensor, h: Tensor) -> Tensor:
-    return z.new_empty(z.shape[1], h.shape[1])
-
-
-GRAM_SIDE, GRAM_CHUNK, GRAM_LINES, GRAM_STAGES = 16, 16, 4, 4
-"""The threads of a block each way; the rows fetched at once; the threads that add up one sum's shares (as in the source); and the
-chunks of rows that there is room for in shared memory."""
-
-GRAM_LEAST = 64
-"""The fewest rows in a share: beyond so many shares adding them up costs more than another block saves."""
-
-_loaded_gram: dict[tuple[tuple[int, ...], torch.device], list[Kernel]] = {}
-
-
-def gram_defines(m: int, n: int, width: int) -> dict[str, int]:
-    """What the compiler has to be told for an output of m x n: tiles as large as registers allow, and all of one size."""
-    rows, columns = (-(-size // (GRAM_SIDE * -(-size // 192))) for size in (m, n))
-    blocks = 2 if rows * columns <= 64 else 1
-    return {"ROWS": rows, "COLUMNS": columns, "WIDTH": width, "STAGES": GRAM_STAGES, "BLOCKS": blocks}
-
-
-def _gram_kernels(given: dict[str, int], device: torch.device) -> list[Kernel] | None:
-    key = tuple(given.values()), device
-    if key not in _loaded_gram:
-        if torch.cuda.is_current_stream_capturing() or unavailable(device) is not None:
-            return None
-        shared = 4 * GRAM_STAGES * GRAM_CHUNK * GRAM_SIDE * (given["ROWS"] + given["COLUMNS"])
-        source = GRAM_SOURCE.read_text(encoding="utf-8")
-        _loaded_gram[key] = _nvrtc.load(source, {"gram": shared, "collect": 0}, device, **given)
-    return _loaded_gram[key]
-
-
-def _floats_at_once(*matrices: Tensor) -> int:
-    """How many floats, 4, 2 or 1, can be read at once from anywhere in a row of all of these."""
-    for width in (4, 2):
-        if all(each.data_ptr() % (4 * width) == 0 and each.stride(0) % width == 0 for each in matrices):
-            return width
-    return 1
-
-
-def _forbid_loading() -> None:
+def forbid_loading() -> None:
     if torch.cuda.is_current_stream_capturing():
         raise RuntimeError("a kernel cannot be compiled while a CUDA graph is captured: run the step once before capturing it")
 
 
-def _rows(tensor: Tensor) -> Tensor:
+def in_rows(tensor: Tensor) -> Tensor:
     """The kernel takes any strides but the last."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
-def _vector(values: Tensor | None) -> Tensor | None:
+def as_vector(values: Tensor | None) -> Tensor | None:
     """A bias, or lengths as 64-bit integers, without gaps."""
     if values is None:
         return None
@@ -246,7 +178,7 @@ def _kernels_for(n: int, sequences: int, nonlinearity: str, backward: bool, like
     assert shape is not None  # or `why_not` would have said so
     key = (shape, nonlinearity, backward, like.device)
     if key not in _loaded:
-        _forbid_loading()
+        forbid_loading()
         given = defines(shape, nonlinearity, backward)
         source = SOURCE.read_text(encoding="utf-8")
         pack, sweep = _nvrtc.load(source, {"pack": 0, "sweep": given["SHARED_BYTES"]}, like.device, **given)

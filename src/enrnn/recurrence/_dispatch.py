@@ -69,7 +69,7 @@ def long_short_recurrence(
 
 def backend_used(backend: str, like: Tensor, n: int, nonlinearity: str | Callable[[Tensor], Tensor], *, bias: bool = True) -> str:
     """The backend that runs a recurrence on tensors such as `like`, with n units in the largest matrix."""
-    fusable, backend = _fusable(nonlinearity, bias, backend)
+    fusable, backend = fusable_name(nonlinearity, bias, backend)
     return "reference" if fusable is None else choose(backend, like.device, state_dtype(like.dtype), n, fusable)
 
 
@@ -99,7 +99,7 @@ def _run(
         return fused[-1] if final_only else fused
 
 
-def _fusable(nonlinearity: str | Callable[[Tensor], Tensor], bias: bool, backend: str) -> tuple[str | None, str]:
+def fusable_name(nonlinearity: str | Callable[[Tensor], Tensor], bias: bool, backend: str) -> tuple[str | None, str]:
     """The nonlinearity's name if the fused operator is to run it, and the backend with the environment's word on it."""
     one_of("backend", backend, BACKENDS)
     if callable(nonlinearity):
@@ -125,7 +125,7 @@ def _check(
     backend: str,
 ) -> tuple[str | None, str]:
     """Reject what does not fit together; return the nonlinearity's name if the fused operator is to run it, and the backend."""
-    fusable = _fusable(nonlinearity, bias is not None, backend)
+    fusable = fusable_name(nonlinearity, bias is not None, backend)
     floating_tensor("inputs", inputs)
     if inputs.dim() != 3 or inputs.shape[0] == 0:
         raise InputError(f"inputs must be [T, B, n] with T > 0, got shape {list(inputs.shape)}")

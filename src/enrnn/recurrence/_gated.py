@@ -22,9 +22,10 @@ from .._nvrtc import Kernel
 from .._precision import full_precision
 from ..nonlinearities import NONLINEARITIES
 from . import _cuda, _gated_torch
-from ._cuda import _rows, _vector
-from ._dispatch import _fusable
-from ._op import _gram
+from ._cuda import as_vector, in_rows
+from ._dispatch import fusable_name
+from ._gram import weight_gradient
+from ._once import no_second_derivative
 
 NAME = "gated"
 """What `backend_used` calls it."""
@@ -123,16 +124,12 @@ def _backward(ctx: Any, grad_states: Tensor | None, _: Tensor | None) -> tuple[T
     n = initial.shape[1]
     swept, grad_bias, grad_initial = gated_backward(grad_states, states, kept, weight, bias, initial, ctx.nonlinearity, lengths)
     with full_precision(states):
-        grad_weight = _gram(swept[..., : 3 * n], initial, states) if ctx.needs_input_grad[1] else None
+        grad_weight = weight_gradient(swept[..., : 3 * n], initial, states) if ctx.needs_input_grad[1] else None
     return swept[..., n:], grad_weight, None if bias is None else grad_bias, grad_initial, None, None, None
 
 
-def _no_second_derivative(ctx: Any, *_: Tensor) -> tuple[None, ...]:
-    raise RuntimeError("the fused recurrence can be differentiated once only; for second derivatives choose backend='reference'")
-
-
 gated.register_autograd(_backward, setup_context=_setup_context)
-gated_backward.register_autograd(_no_second_derivative)
+gated_backward.register_autograd(no_second_derivative)
 
 
 def gated_recurrence(
@@ -154,7 +151,7 @@ def gated_recurrence(
 
 def fused(backend: str, device: torch.device, nonlinearity: str | Callable[[Tensor], Tensor], bias: bool) -> str | None:
     """The name of σ for the operator, or None where the reference has to run: a callable, or another backend was asked for."""
-    name, backend = _fusable(nonlinearity, bias, backend)
+    name, backend = fusable_name(nonlinearity, bias, backend)
     return name if name in SIGMA and backend in ("auto", device.type) else None
 
 
@@ -211,8 +208,8 @@ def _forward_launch(
 ) -> Callable[[int], None]:
     """As `_gated_torch.forward`."""
     T, B, n = states.shape
-    inputs, initial = _rows(inputs), _rows(initial)
-    given = inputs, inputs.stride(0), inputs.stride(1), initial, initial.stride(0), _vector(bias), _vector(lengths)
+    inputs, initial = in_rows(inputs), in_rows(initial)
+    given = inputs, inputs.stride(0), inputs.stride(1), initial, initial.stride(0), as_vector(bias), as_vector(lengths)
     kept_step = kept.stride(0) if len(kept) == T else 0
     return lambda t: kernel(*_grid(B, n), *given, kept, kept_step, states, t, B, n)
 
@@ -229,8 +226,8 @@ def _backward_launch(
 ) -> Callable[[int], None]:
     """As `_gated_torch.backward`."""
     _, B, n = states.shape
-    upstream, initial = _rows(grad_states), _rows(initial)
-    given = upstream, upstream.stride(0), upstream.stride(1), states, initial, initial.stride(0), _vector(lengths), kept
+    upstream, initial = in_rows(grad_states), in_rows(initial)
+    given = upstream, upstream.stride(0), upstream.stride(1), states, initial, initial.stride(0), as_vector(lengths), kept
     return lambda t: kernel(*_grid(B, n), *given, carried, swept, t, B, n)
 
 

@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from .._precision import full_precision
-from ._cuda import Blocks, gram, gram_pays
+from ._cuda import Blocks
 from ._engines import Engine, engine_for
+from ._gram import weight_gradient
+from ._once import no_second_derivative
 from .reference import block_matrix
 
 
@@ -217,13 +219,6 @@ def _flat(sequence: Tensor) -> Tensor:
     return sequence.flatten(0, 1)
 
 
-def _gram(grad_z: Tensor, initial: Tensor, states: Tensor) -> Tensor:
-    """`Σ_t dz_t h_{t−1}ᵀ`."""
-    z, h = _flat(grad_z[1:]), _flat(states[:-1])
-    later = gram(z, h) if gram_pays(z, h) else z.mT @ h
-    return torch.addmm(later, grad_z[0].mT, initial)
-
-
 AT_ONCE = 256
 """On a GPU and up to so many units, one product for the gradients of all blocks is faster than one for the long part's rows and
 one for the short part's, though a block of it is thrown away: on an H200 88 instead of 107 µs at 172/20, but 150 instead of 132
@@ -245,25 +240,20 @@ def _backward(ctx: Any, grad_states: Tensor) -> tuple[Tensor | None, ...]:
     q = 0 if long is None else long.shape[-1]
     with full_precision(states):
         if needs_long and needs_coupling and needs_short and states.is_cuda and states.shape[-1] <= AT_ONCE:
-            whole = _gram(grad_z, initial, states)
+            whole = weight_gradient(grad_z, initial, states)
             grad_long, grad_coupling, grad_short = whole[:q, :q], whole[:q, q:], whole[q:, q:]
             needs_short = False
         elif needs_long and needs_coupling:  # the rows of the long part, at once
-            rows = _gram(grad_z[..., :q], initial, states)
+            rows = weight_gradient(grad_z[..., :q], initial, states)
             grad_long, grad_coupling = rows[:, :q], rows[:, q:]
         elif needs_long:
-            grad_long = _gram(grad_z[..., :q], initial[..., :q], states[..., :q])
+            grad_long = weight_gradient(grad_z[..., :q], initial[..., :q], states[..., :q])
         elif needs_coupling:
-            grad_coupling = _gram(grad_z[..., :q], initial[..., q:], states[..., q:])
+            grad_coupling = weight_gradient(grad_z[..., :q], initial[..., q:], states[..., q:])
         if needs_short:
-            grad_short = _gram(grad_z[..., q:], initial[..., q:], states[..., q:])
+            grad_short = weight_gradient(grad_z[..., q:], initial[..., q:], states[..., q:])
     return grad_z, grad_long, grad_coupling, grad_short, grad_bias if needs_bias else None, grad_initial, None, None, None
 
 
-def _no_second_derivative(ctx: Any, *_: Tensor) -> tuple[None, ...]:
-    raise RuntimeError("the fused recurrence can be differentiated once only; for second derivatives choose backend='reference'")
-
-
 recurrence.register_autograd(_backward, setup_context=_setup_context)
-recurrence_backward.register_autograd(_no_second_derivative)
-gram.register_autograd(_no_second_derivative)
+recurrence_backward.register_autograd(no_second_derivative)

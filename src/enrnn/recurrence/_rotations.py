@@ -12,7 +12,8 @@ from torch import Tensor
 from .._precision import full_precision, state_dtype
 from ..nonlinearities import NONLINEARITIES
 from . import _cuda, _rotations_cuda, _rotations_torch
-from ._dispatch import _fusable
+from ._dispatch import fusable_name
+from ._once import no_second_derivative
 from ._shapes import shape_for
 
 NAME = "rotations"
@@ -105,12 +106,8 @@ def _backward(ctx: Any, grad_states: Tensor) -> tuple[Tensor | None, ...]:
     return grad_z, grad_angles, grad_phases, by_bias, grad_initial, None, None, None, None
 
 
-def _no_second_derivative(ctx: Any, *_: Tensor) -> tuple[None, ...]:
-    raise RuntimeError("the fused recurrence can be differentiated once only; for second derivatives choose backend='reference'")
-
-
 rotations.register_autograd(_backward, setup_context=_setup_context)
-rotations_backward.register_autograd(_no_second_derivative)
+rotations_backward.register_autograd(no_second_derivative)
 
 
 def rotations_recurrence(
@@ -140,7 +137,7 @@ def pays(
     bias: bool,
 ) -> bool:
     """Whether n complex units under L layers are best run here, and not as a matrix of size 2n by the other engines."""
-    fusable, backend = _fusable(nonlinearity, bias, backend)
+    fusable, backend = fusable_name(nonlinearity, bias, backend)
     if fusable not in _rotations_cuda.SIGMA or layers < 1:
         return False
     size, dtype = 2 * units, state_dtype(dtype)

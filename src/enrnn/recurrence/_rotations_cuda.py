@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .. import _nvrtc
 from .._nvrtc import Kernel
-from ._cuda import _forbid_loading, _rows, _vector, limits_of
+from ._cuda import as_vector, forbid_loading, in_rows, limits_of
 
 SOURCE = Path(__file__).with_name("rotations.cu")
 SIGMA = {"relu": 1, "tanh": 2, "identity": 3, "paired_modrelu": 4, "leaky_relu": 5}
@@ -79,10 +79,10 @@ def forward(
     T, B, size = inputs.shape
     plan, kernels = _ready(size // 2, layers, B, nonlinearity, butterfly, inputs.device)
     prepared = _prepared(plan, kernels, angles, phases, bias, layers)
-    inputs, initial = _rows(inputs), _rows(initial)
+    inputs, initial = in_rows(inputs), in_rows(initial)
     states = torch.empty_like(inputs, memory_format=torch.contiguous_format)
     kernels.forward(
-        *(plan.blocks, plan.threads, *prepared, _vector(lengths)),
+        *(plan.blocks, plan.threads, *prepared, as_vector(lengths)),
         *(initial, initial.stride(0), inputs, inputs.stride(0), inputs.stride(1), states),
         *(T, B, size // 2, layers),
     )
@@ -106,13 +106,13 @@ def backward(
     n = size // 2
     plan, kernels = _ready(n, layers, B, nonlinearity, butterfly, states.device)
     prepared = _prepared(plan, kernels, angles, phases, bias, layers)
-    grad_states, states, initial = _rows(grad_states), states.contiguous(), _rows(initial)
+    grad_states, states, initial = in_rows(grad_states), states.contiguous(), in_rows(initial)
     grad_z = torch.empty_like(states)
     grad_initial = torch.empty_like(states[0])
     sums = plan.slots * (2 * layers + 4)
     shares = states.new_empty(plan.blocks, sums)
     kernels.backward(
-        *(plan.blocks, plan.threads, *prepared, _vector(lengths)),
+        *(plan.blocks, plan.threads, *prepared, as_vector(lengths)),
         *(initial, initial.stride(0), grad_states, grad_states.stride(0), grad_states.stride(1)),
         *(states, grad_z, grad_initial, shares),
         *(T, B, n, layers),
@@ -143,7 +143,7 @@ def _ready(
     assert plan is not None  # or the dispatch would have taken another way
     key = nonlinearity, butterfly, plan._replace(blocks=0), device
     if key not in _loaded:
-        _forbid_loading()
+        forbid_loading()
         shared = {"prepare": 0, "forward": plan.state_bytes, "backward": plan.sweep_bytes, "collect": 0}
         given = defines(nonlinearity, butterfly=butterfly, ahead=plan.ahead, sums_in_shared=plan.sums_in_shared)
         _loaded[key] = Kernels(*_nvrtc.load(SOURCE.read_text(encoding="utf-8"), shared, device, **given))
@@ -155,6 +155,6 @@ def _prepared(
 ) -> tuple[Tensor, Tensor]:
     """What the sweeps want to know of all pairs, [L, slots, 4], and of all units, [2·slots, 4]."""
     turns, units = angles.new_empty(layers, plan.slots, 4), angles.new_empty(2 * plan.slots, 4)
-    given = angles.contiguous(), phases.contiguous(), _vector(bias)
+    given = angles.contiguous(), phases.contiguous(), as_vector(bias)
     kernels.prepare(-(-(layers + 2) * plan.slots // 256), 256, *given, turns, units, len(phases), layers)
     return turns, units

@@ -195,7 +195,7 @@ def _in_plane(matrix: Tensor, span: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
     x and Mx, but badly where the pair is nearly double.) Where it left a line, x and Mx are taken: they also serve two real
     eigenvalues, λ and nearly −λ, which M tells apart better than its power. Where x is an eigenvector but for rounding, a second
     direction means nothing, and the eigenvalue is the one of x: the larger one, unless both are nearly the same, which is for
-    the caller to look at.
+    the caller to look at. In a plane that the power has left it is always the larger one.
     """
     x = _unit(span[:, 0])
     image = matrix @ x
@@ -210,12 +210,15 @@ def _in_plane(matrix: Tensor, span: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
     half = (a + d) / 2
     square = ((a - d) / 2) ** 2 + b * c
     root = square.abs().sqrt()
-    negative = torch.where(c.abs() < 1e-6 * a.abs(), a < d, half < 0)
+    negative = torch.where(~wide & (c.abs() < 1e-6 * a.abs()), a < d, half < 0)
     turning = square < 0
     real = torch.where(single, a, torch.where(turning, half, half + torch.where(negative, -root, root)))
     imaginary = torch.where(turning & ~single, root, 0)
     eigenvalue = torch.complex(real, imaginary)
-    vector = torch.where(single, torch.complex(x, torch.zeros_like(x)), (eigenvalue - d) * x + c * y)
+    lower, upper = torch.stack([eigenvalue - d, c.to(eigenvalue.dtype)]), torch.stack([b.to(eigenvalue.dtype), eigenvalue - a])
+    longer = turning | (torch.linalg.vector_norm(lower) >= torch.linalg.vector_norm(upper))  # the one without cancellation
+    along, across = torch.where(longer, lower, upper)
+    vector = torch.where(single, torch.complex(x, torch.zeros_like(x)), along * x + across * y)
     other = torch.where(single | turning, 0, a + d - real)
     return eigenvalue, other, vector, torch.stack([x, y], dim=1)
 

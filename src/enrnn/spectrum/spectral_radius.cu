@@ -1,8 +1,8 @@
 // The dominant eigenvalue of one small matrix in one thread block, or a cluster: _device.py as a single kernel, with an early end.
 //
 // The matrix lives in shared memory and is squared there by the tensor cores (mma in float64: a true product, no lower precision
-// anywhere). 16 warps share out the product's tiles; sizes up to 32·TILES fit. Where the chip has clusters, TILES × 2 thread blocks
-// compute a tile of the product each, and give it to those that need it: the blocks of the same rows and of the same columns. As
+// anywhere). 16 warps share out the product's tiles; sizes up to 32·TILES fit. With BLOCKS > 1, which needs clusters, TILES × 2 thread
+// blocks compute a tile of the product each, and give it to those that need it: the blocks of the same rows and of the same columns. As
 // soon as few eigenvalues seem to be left, one block reads λ, u and v off the power and checks them; when the check holds, the rest
 // is saved.
 // All sums are taken in a fixed order: the same matrix gives the same bits.
@@ -15,7 +15,7 @@
 #define FREE 4   // squarings without a look at the norm, which at the first look is no less than (ρ/‖T‖)^32
 #define AGAIN 1  // pairs of further products that take the vectors beyond the power
 #define RIPE 5e-2
-#define MORE 3   // squarings of a core after it is ripe, which take what is left of others from a hundredth to rounding
+#define MORE 3   // squarings of a core after it is ripe, which leave nothing of others but rounding, and show that it was not chance
 #define UNIT 1.1102230246251565e-16
 #define DOWN (BLOCKS > 1 ? TILES : 1)
 #define ASIDE (BLOCKS / DOWN)

@@ -9,9 +9,9 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
+from .._kernels import KernelsFor
 from .._nvrtc import Kernel
 from .._precision import capturing, recording
-from ..matrices._kernels import KernelsFor
 
 SOURCE = Path(__file__).with_name("fused.cu")
 TENSORS, THREADS, EACH = 32, 256, 4

@@ -7,8 +7,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from .. import _nvrtc
-from .._precision import capturing
+from . import _nvrtc
+from ._precision import capturing
 
 Family = TypeVar("Family")
 

@@ -1,0 +1,90 @@
+"""The gradient of the weights: a product of two tall matrices, on a GPU by a kernel of its own, `gram.cu`, where that pays."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from .. import _nvrtc
+from .._nvrtc import Kernel
+from . import _cuda
+from ._cuda import in_rows
+from ._once import no_second_derivative
+
+SOURCE = Path(__file__).with_name("gram.cu")
+SIDE, CHUNK, LINES, STAGES = 16, 16, 4, 4
+"""The threads of a block each way; the rows fetched at once; the threads that add up one sum's shares (as in the source); and the
+chunks of rows that there is room for in shared memory."""
+
+LEAST = 64
+"""The fewest rows in a share: beyond so many shares adding them up costs more than another block saves."""
+
+
+def weight_gradient(grad_z: Tensor, initial: Tensor, states: Tensor) -> Tensor:
+    """`Σ_t dz_t h_{t−1}ᵀ`."""
+    z, h = grad_z[1:].flatten(0, 1), states[:-1].flatten(0, 1)
+    later = gram(z, h) if pays(z, h) else z.mT @ h
+    return torch.addmm(later, grad_z[0].mT, initial)
+
+
+def pays(z: Tensor, h: Tensor) -> bool:
+    """Whether `gram` is meant for these. (Up to 192 columns it was faster than cuBLAS; at 256, and at 4,100 rows, as fast.)"""
+    return z.is_cuda and z.dtype == torch.float32 and len(z) >= 8192 and max(z.shape[1], h.shape[1]) <= 192
+
+
+@torch.library.custom_op("enrnn::gram", mutates_args=())
+def gram(z: Tensor, h: Tensor) -> Tensor:
+    """`zᵀ h` of two tall CUDA matrices [K, m] and [K, n] in float32: `gram.cu` or, where that cannot be had, cuBLAS."""
+    z, h = in_rows(z), in_rows(h)
+    (K, m), n = z.shape, h.shape[1]
+    if min(K, m, n) == 0:
+        return z.new_zeros(m, n)
+    given = defines(m, n, _floats_at_once(z, h))
+    kernels = _kernels(given, z.device)
+    if kernels is None:
+        return z.mT @ h
+    tiles = -(-m // (SIDE * given["ROWS"])) * -(-n // (SIDE * given["COLUMNS"]))
+    at_once = given["BLOCKS"] * torch.cuda.get_device_properties(z.device).multi_processor_count
+    share = max(LEAST, -(-K // max(1, at_once // tiles)))
+    sums, threads = given["ROWS"] * given["COLUMNS"], SIDE**2
+    shares, out = z.new_empty(-(-K // share), tiles, sums, threads), z.new_empty(m, n)
+    kernels[0]((tiles, len(shares)), threads, z, h, shares, K, share, m, n, z.stride(0), h.stride(0))
+    kernels[1]((sums, tiles), LINES * threads, shares, out, len(shares), m, n)
+    return out
+
+
+@gram.register_fake
+def _(z: Tensor, h: Tensor) -> Tensor:
+    return z.new_empty(z.shape[1], h.shape[1])
+
+
+gram.register_autograd(no_second_derivative)
+
+
+_loaded: dict[tuple[tuple[int, ...], torch.device], list[Kernel]] = {}
+
+
+def defines(m: int, n: int, width: int) -> dict[str, int]:
+    """What the compiler has to be told for an output of m x n: tiles as large as registers allow, and all of one size."""
+    rows, columns = (-(-size // (SIDE * -(-size // 192))) for size in (m, n))
+    blocks = 2 if rows * columns <= 64 else 1
+    return {"ROWS": rows, "COLUMNS": columns, "WIDTH": width, "STAGES": STAGES, "BLOCKS": blocks}
+
+
+def _kernels(given: dict[str, int], device: torch.device) -> list[Kernel] | None:
+    key = tuple(given.values()), device
+    if key not in _loaded:
+        if torch.cuda.is_current_stream_capturing() or _cuda.unavailable(device) is not None:
+            return None
+        shared = 4 * STAGES * CHUNK * SIDE * (given["ROWS"] + given["COLUMNS"])
+        source = SOURCE.read_text(encoding="utf-8")
+        _loaded[key] = _nvrtc.load(source, {"gram": shared, "collect": 0}, device, **given)
+    return _loaded[key]
+
+
+def _floats_at_once(*matrices: Tensor) -> int:
+    """How many floats, 4, 2 or 1, can be read at once from anywhere in a row of all of these."""
+    for width in (4, 2):
+        if all(each.data_ptr() % (4 * width) == 0 and each.stride(0) % width == 0 for each in matrices):
+            return width
+    return 1
