@@ -9,6 +9,7 @@ from torch import Tensor
 import enrnn
 from enrnn.recurrence import _cuda, _gated
 from tests._record import Recorder
+from tests.gpu._kernels import assert_near_the_float64_reference, in_poison, replayed
 from tests.recurrence._gated import Case, Problem, excess, plain, problem, sweeps
 
 pytestmark = pytest.mark.gpu
@@ -42,13 +43,6 @@ def test_long_sequences_and_more_of_them_than_a_grid_has_rows(record: Recorder) 
     worst = max(excess(problem(case), "cuda") for case in cases)
     record(cases=len(cases), worst_error_over_the_float32_loops=worst)
     assert worst < 4
-
-
-def in_poison(tensor: Tensor) -> Tensor:
-    """The same values, as a view into memory full of NaN."""
-    wide = torch.full([extent + 4 for extent in tensor.shape], float("nan"), device="cuda")
-    view = wide[tuple(slice(2, 2 + extent) for extent in tensor.shape)]
-    return view.copy_(tensor)
 
 
 def poisoned(given: Problem) -> Problem:
@@ -103,22 +97,8 @@ def test_in_a_graph(case: Case) -> None:
         states = _gated.gated(*arguments)[0]
         return (states.detach(), *torch.autograd.grad(states, leaves, upstream))
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            captured = step()
-    torch.cuda.synchronize()
-    with torch.no_grad():
-        for leaf in leaves:
-            leaf.sub_(0.1)
-    graph.replay()
-    first = [each.clone() for each in captured]
-    graph.replay()
-    torch.cuda.synchronize()
-    for inside, again, outside in zip(captured, first, step(), strict=True):
+    first, second = replayed(step, leaves)
+    for inside, again, outside in zip(second, first, step(), strict=True):
         assert torch.equal(inside, again)
         torch.testing.assert_close(inside, outside, rtol=1e-4, atol=1e-4)
 
@@ -156,16 +136,8 @@ def test_goru_runs_on_the_kernels(options: dict[str, object]) -> None:
         for each in (exact, layer):
             if each.bias:
                 each.bias_l0[512:] = -0.01  # above zero, modReLU jumps
-    x = torch.randn(9, 3, 2)
-    answers = []
-    for each, given in ((exact, x.double()), (layer, x.cuda())):
-        output = each(given)[0]
-        output.square().mean().backward()
-        answers.append({"output": output.detach(), **{name: parameter.grad for name, parameter in each.named_parameters()}})
+    assert_near_the_float64_reference(layer, exact, torch.randn(9, 3, 2))
     assert _gated._loaded
-    for name, value in answers[0].items():
-        found = answers[1][name].double().cpu()
-        torch.testing.assert_close(found, value, rtol=1e-4, atol=2e-5 * float(value.abs().max()), msg=name)
 
 
 def test_goru_compiles_in_one_graph() -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 import enrnn
 from enrnn.recurrence import _cuda, _rotations, _rotations_cuda
 from tests._record import Recorder
+from tests.gpu._kernels import assert_near_the_float64_reference, in_poison, replayed
 from tests.recurrence._rotations import Case, excess, problem
 
 pytestmark = pytest.mark.gpu
@@ -46,13 +47,6 @@ def test_long_sequences_and_more_of_them_than_run_at_once(record: Recorder) -> N
     worst = max(excess(_rotations_cuda.forward, _rotations_cuda.backward, problem(case), "cuda") for case in cases)
     record(cases=len(cases), worst_error_over_the_float32_loops=worst)
     assert worst < 4
-
-
-def in_poison(tensor: Tensor) -> Tensor:
-    """The same values, as a view into memory full of NaN."""
-    wide = torch.full([extent + 4 for extent in tensor.shape], float("nan"), device="cuda")
-    view = wide[tuple(slice(2, 2 + extent) for extent in tensor.shape)]
-    return view.copy_(tensor)
 
 
 @pytest.mark.parametrize("case", [Case(33, 3, lengths=True), Case(2048, 2, lengths=True), Case(4096, 12, True)], ids=str)
@@ -100,21 +94,9 @@ def test_in_a_graph(case: Case) -> None:
         states = _rotations.rotations(*arguments)
         return (states.detach(), *torch.autograd.grad(states, leaves, upstream))
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        step()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            captured = step()
-    torch.cuda.synchronize()
-    with torch.no_grad():
-        for leaf in leaves:
-            leaf.sub_(0.1)
-    graph.replay()
-    torch.cuda.synchronize()
-    for inside, outside in zip(captured, step(), strict=True):
+    for inside, again, outside in zip(*replayed(step, leaves), step(), strict=True):
         assert torch.equal(inside, outside)
+        assert torch.equal(again, outside)
 
 
 def test_more_than_two_to_the_31_elements() -> None:
@@ -145,15 +127,7 @@ def test_eurnn_runs_on_the_kernel(options: dict[str, object]) -> None:
     assert layer.backend_used == "rotations"
     assert enrnn.EURNN(2, 4096, device="cuda").backend_used == "rotations"
     assert enrnn.EURNN(2, 200, device="cuda").backend_used == "cuda"
-    x = torch.randn(9, 3, 2)
-    answers = []
-    for each, given in ((exact, x.double()), (layer, x.cuda())):
-        output = each(given)[0]
-        output.square().mean().backward()
-        answers.append({"output": output.detach(), **{name: parameter.grad for name, parameter in each.named_parameters()}})
-    for name, value in answers[0].items():
-        found = answers[1][name].double().cpu()
-        torch.testing.assert_close(found, value, rtol=1e-4, atol=2e-5 * float(value.abs().max()), msg=name)
+    assert_near_the_float64_reference(layer, exact, torch.randn(9, 3, 2))
 
 
 def test_eurnn_compiles_in_one_graph() -> None:

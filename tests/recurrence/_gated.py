@@ -10,6 +10,7 @@ from torch import Tensor
 
 from enrnn.nonlinearities import NONLINEARITIES
 from enrnn.recurrence import _gated
+from tests.recurrence._problems import floating, moved, worst_excess
 
 
 class Case(NamedTuple):
@@ -35,12 +36,12 @@ class Problem(NamedTuple):
     upstream: Tensor
 
     def arguments(self, dtype: torch.dtype = torch.float64, device: str = "cpu") -> list[Any]:
-        return [_there(each, dtype, device) for each in self[:-1]]
+        return [moved(each, dtype, device) for each in self[:-1]]
 
     def leaves(self, dtype: torch.dtype = torch.float64, device: str = "cpu") -> list[Any]:
         """The arguments, those with a gradient asked for one; as they lie in memory."""
         given = self.arguments(dtype, device)
-        return [each.detach().requires_grad_() if _floating(each) else each for each in given]
+        return [each.detach().requires_grad_() if floating(each) else each for each in given]
 
 
 def problem(case: Case, seed: int = 0) -> Problem:
@@ -89,9 +90,9 @@ def plain(
 def sweeps(operator: Callable[..., Any], given: Problem, dtype: torch.dtype = torch.float64, device: str = "cpu") -> list[Tensor]:
     """States, and the gradients of inputs, weight, bias if there is one, and initial state."""
     arguments = given.leaves(dtype, device)
-    leaves = [each for each in arguments if _floating(each)]
+    leaves = [each for each in arguments if floating(each)]
     states = operator(*arguments)[0]
-    return [states.detach(), *torch.autograd.grad(states, leaves, _there(given.upstream, dtype, device))]
+    return [states.detach(), *torch.autograd.grad(states, leaves, moved(given.upstream, dtype, device))]
 
 
 def excess(given: Problem, device: str) -> float:
@@ -100,29 +101,12 @@ def excess(given: Problem, device: str) -> float:
     The reverse sweep is given the exact states, rounded: near a threshold no two roundings need agree on the derivative.
     """
     arguments = given.arguments(torch.float32)
-    known = _gated.gated(*(_there(each, torch.float64, "cpu") for each in arguments))
+    known = _gated.gated(*(moved(each, torch.float64, "cpu") for each in arguments))
 
     def both(dtype: torch.dtype, device: str) -> list[Tensor]:
-        inputs, *others, keep = (_there(each, dtype, device) for each in arguments)
-        upstream, *there = (_there(each.float(), dtype, device) for each in (given.upstream, *known))
+        inputs, *others, keep = (moved(each, dtype, device) for each in arguments)
+        upstream, *there = (moved(each.float(), dtype, device) for each in (given.upstream, *known))
         return [*_gated.gated(inputs, *others, keep), *_gated.gated_backward(upstream, *there, *others)]
 
     truth, single, found = both(torch.float64, "cpu"), both(torch.float32, "cpu"), both(torch.float32, device)
-    worst = 0.0
-    for exact, loop, answer in zip(truth, single, found, strict=True):
-        assert answer.shape == exact.shape
-        if exact.numel() == 0:
-            continue
-        rounding = 4 * torch.finfo(torch.float32).eps * float(exact.abs().max().clamp_min(1))
-        allowed = max(float((loop.double() - exact).abs().max()), rounding)
-        error = float((answer.double().cpu() - exact).abs().max())
-        worst = max(worst, float("inf") if error != error else error / allowed)
-    return worst
-
-
-def _floating(each: object) -> bool:
-    return isinstance(each, Tensor) and each.is_floating_point()
-
-
-def _there(each: Any, dtype: torch.dtype, device: str) -> Any:
-    return each.to(device, dtype if _floating(each) else None) if isinstance(each, Tensor) else each
+    return worst_excess(truth, single, found)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from enrnn.recurrence import _rotations_torch
+from tests.recurrence._problems import floating, moved, worst_excess
 
 
 class Case(NamedTuple):
@@ -38,11 +39,11 @@ class Problem(NamedTuple):
     upstream: Tensor
 
     def arguments(self, dtype: torch.dtype = torch.float64, device: str = "cpu") -> list[Any]:
-        return [_there(each, dtype, device) for each in self[:-1]]
+        return [moved(each, dtype, device) for each in self[:-1]]
 
     def leaves(self) -> list[Any]:
         """The arguments, those with a gradient asked for one."""
-        return [each.clone().requires_grad_() if _floating(each) else each for each in self[:-1]]
+        return [each.clone().requires_grad_() if floating(each) else each for each in self[:-1]]
 
 
 def problem(case: Case, seed: int = 0) -> Problem:
@@ -71,32 +72,14 @@ def problem(case: Case, seed: int = 0) -> Problem:
 def excess(forward: Callable[..., Tensor], backward: Callable[..., tuple[Tensor, ...]], given: Problem, device: str) -> float:
     """The sweeps' error in float32, as a multiple of the float32 loop's own (or of a few roundings, where that is luckier)."""
     arguments = given.arguments(torch.float32)
-    exact = [each.double() if _floating(each) else each for each in arguments]
+    exact = [each.double() if floating(each) else each for each in arguments]
     states = _rotations_torch.reference(*exact).float()
 
     def swept(forward: Callable[..., Tensor], backward: Callable[..., Any], dtype: torch.dtype, device: str) -> list[Tensor]:
-        there = [_there(each, dtype, device) for each in arguments]
-        upstream, known = (_there(each, dtype, device) for each in (given.upstream, states))
-        found = [forward(*there), *backward(upstream, known, *there[1:])]
-        return [each.double().cpu() for each in found]
+        there = [moved(each, dtype, device) for each in arguments]
+        upstream, known = (moved(each, dtype, device) for each in (given.upstream, states))
+        return [forward(*there), *backward(upstream, known, *there[1:])]
 
     plain = _rotations_torch.reference, _rotations_torch.backward
     truth, loop = (swept(*plain, dtype, "cpu") for dtype in (torch.float64, torch.float32))
-    worst = 0.0
-    for value, single, found in zip(truth, loop, swept(forward, backward, torch.float32, device), strict=True):
-        assert found.shape == value.shape
-        if value.numel() == 0:
-            continue
-        rounding = 4 * torch.finfo(torch.float32).eps * float(value.abs().max().clamp_min(1))
-        allowed = max(float((single - value).abs().max()), rounding)
-        error = float((found - value).abs().max())
-        worst = max(worst, float("inf") if error != error else error / allowed)
-    return worst
-
-
-def _floating(each: object) -> bool:
-    return isinstance(each, Tensor) and each.is_floating_point()
-
-
-def _there(each: Any, dtype: torch.dtype, device: str) -> Any:
-    return each.to(device, dtype if _floating(each) else None) if isinstance(each, Tensor) else each
+    return worst_excess(truth, loop, swept(forward, backward, torch.float32, device))

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 from torch.library import opcheck
 from torch.nn.utils import parametrize
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
+from torch.nn.utils.rnn import pack_padded_sequence
 
 from enrnn import GORU
 from enrnn.recurrence import _dispatch, _gated
 from tests._record import Recorder
 from tests.recurrence._gated import Case, plain, problem, sweeps
+from tests.recurrence._layers import assert_alike, assert_compiles_in_one_graph
 
 NAMES = list(_gated.SIGMA)
 CASES = [Case(units, lengths=units % 2 == 0) for units in (1, 2, 3, 8, 33, 100)]
@@ -121,17 +122,6 @@ def twins(*arguments: object, **options: object) -> tuple[GORU, GORU]:
     return layer, slow
 
 
-def assert_alike(layer: GORU, slow: GORU, x: Tensor | PackedSequence, hx: Tensor | None) -> None:
-    answers = []
-    for each in (layer, slow):
-        output, final = each(x, hx)
-        output = output if isinstance(output, Tensor) else output.data
-        (output.square().sum() + final.sum()).backward()
-        answers.append([output.detach(), final.detach(), *(parameter.grad for parameter in each.parameters())])
-    for found, exact in zip(*answers, strict=True):
-        torch.testing.assert_close(found, exact, rtol=1e-10, atol=1e-12 * float(exact.abs().max()))
-
-
 OPTIONS = [{}, {"bias": False}, {"style": "fft"}, {"batch_first": True}, {"num_layers": 2, "bidirectional": True}]
 OPTIONS += [{"nonlinearity": name, "bias": bias} for name in NAMES for bias in (False, True)]
 
@@ -142,8 +132,6 @@ def test_a_network_is_the_one_under_autograd(options: dict[str, object]) -> None
     places = layer.num_layers * layer.num_directions
     x, hx = torch.randn(6, 4, 3, dtype=torch.float64), torch.randn(places, 6 if layer.batch_first else 4, 8, dtype=torch.float64)
     assert_alike(layer, slow, x, hx)
-    for each in (layer, slow):
-        each.zero_grad()
     if not layer.batch_first:
         packed = pack_padded_sequence(x, torch.tensor([5, 6, 1, 3]), enforce_sorted=False)
         assert_alike(layer, slow, packed, hx)
@@ -168,16 +156,7 @@ def test_parameters_in_half_precision() -> None:
 
 def test_it_compiles_in_one_graph() -> None:
     layer, _ = twins(3, 8)
-    x = torch.randn(3, 2, 3, dtype=torch.float64)
-    gradients = []
-    for run in (torch.compile(layer, fullgraph=True, backend="aot_eager"), layer):
-        layer.zero_grad()
-        run(x)[0].square().sum().backward()
-        gradients.append([parameter.grad.clone() for parameter in layer.parameters()])
-        with torch.no_grad():
-            run(x)
-    for compiled, eager in zip(*gradients, strict=True):
-        assert torch.equal(compiled, eager)
+    assert_compiles_in_one_graph(layer, torch.randn(3, 2, 3, dtype=torch.float64))
 
 
 def test_what_stays_on_the_reference_path(monkeypatch: pytest.MonkeyPatch) -> None:

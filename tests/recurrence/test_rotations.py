@@ -14,6 +14,7 @@ from enrnn.recurrence import _cuda, _dispatch, _rotations, _rotations_cuda, refe
 from enrnn.recurrence._rotations_torch import reference as by_layers
 from enrnn.recurrence._shapes import Limits
 from tests._record import Recorder
+from tests.recurrence._layers import assert_alike, assert_compiles_in_one_graph
 from tests.recurrence._rotations import Case, Problem, problem
 
 SIZES = [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (3, 3), (4, 2), (5, 2), (6, 5), (10, 4), (34, 3), (34, 34)]
@@ -104,17 +105,6 @@ def twins(*arguments: object, **options: object) -> tuple[EURNN, EURNN]:
     return layer, dense
 
 
-def assert_alike(layer: EURNN, dense: EURNN, x: object, hx: Tensor | None) -> None:
-    answers = []
-    for each in (layer, dense):
-        output, final = each(x, hx)
-        output = output if isinstance(output, Tensor) else output.data
-        (output.square().sum() + final.sum()).backward()
-        answers.append([output.detach(), final.detach(), *(parameter.grad for parameter in each.parameters())])
-    for found, exact in zip(*answers, strict=True):
-        torch.testing.assert_close(found, exact, rtol=1e-10, atol=1e-12 * float(exact.abs().max()))
-
-
 @pytest.mark.parametrize(
     "options", [{}, {"bias": False}, {"nonlinearity": "tanh"}, {"num_layers": 2, "bidirectional": True}], ids=str
 )
@@ -155,14 +145,7 @@ def test_parameters_in_half_precision() -> None:
 
 def test_it_compiles_in_one_graph() -> None:
     layer, _ = twins(3, 1024)
-    x = torch.randn(3, 2, 3, dtype=torch.float64)
-    gradients = []
-    for run in (torch.compile(layer, fullgraph=True, backend="aot_eager"), layer):
-        layer.zero_grad()
-        run(x)[0].square().sum().backward()
-        gradients.append([parameter.grad.clone() for parameter in layer.parameters()])
-    for compiled, plain in zip(*gradients, strict=True):
-        assert torch.equal(compiled, plain)
+    assert_compiles_in_one_graph(layer, torch.randn(3, 2, 3, dtype=torch.float64))
 
 
 def test_what_stays_with_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:

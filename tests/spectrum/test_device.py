@@ -101,7 +101,7 @@ def test_of_two_real_eigenvalues_that_are_nearly_the_same_the_smaller_one_is_not
 
 
 def same_sign_is_told_apart(gap: float, sizes: Iterable[int], device: str) -> list[bool]:
-    """Whether each was certified. Symmetric matrices, where x and the image of x are nearly parallel long before they are u, and others."""
+    """Whether each was certified. Symmetric matrices, where x is nearly parallel to its image long before it is u, and others."""
     generator, found = torch.Generator().manual_seed(25), []
     for size, symmetric, sign in itertools.product(sizes, (True, False), (1.0, -1.0)):
         spectrum = 0.5 * torch.rand(size, dtype=torch.float64, generator=generator)
