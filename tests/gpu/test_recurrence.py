@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,7 +12,7 @@ import enrnn
 from enrnn.functional import long_short_recurrence, recurrence
 from enrnn.nonlinearities import NONLINEARITIES
 from enrnn.recurrence import _cuda, _torch
-from enrnn.recurrence._shapes import Shape, _clusters, one_block, shape_for
+from enrnn.recurrence._shapes import Shape, _clusters, one_block, shape_for, split_block
 from tests._record import Recorder
 from tests.gpu._kernels import replayed
 from tests.recurrence._problems import excess, problem
@@ -64,6 +66,45 @@ def test_several_sequences_to_a_block_or_cluster(n: int, full: bool, record: Rec
     assert worst < 4
 
 
+@pytest.mark.parametrize(("q", "s"), [(96, 64), (64, 96), (90, 50), (128, 32), (128, 96), (64, 16), (96, 16), (24, 16)])
+def test_a_block_that_leaves_the_zeros_out(q: int, s: int, full: bool, record: Recorder) -> None:
+    """Every nonlinearity of real units, with lengths, batches beyond what runs at once, and with no coupling."""
+    limits, worst, cases = _cuda.limits_of(torch.device("cuda", 0)), 0.0, 0
+    shape = split_block(q, s, limits)
+    assert shape is not None
+    names = [name for name in NAMES if NONLINEARITIES[name].parts == 1]
+    for place, name in enumerate(names if full else names[(q + s) // 8 % len(names) :][:2]):
+        for steps, batch in [(1, 1), (9, 5), (6, 700)]:
+            given = problem(steps, batch, q + s, name, lengths=place % 2 == 0)
+            given.weight[q:, :q] = 0
+            if place % 3 == 2:
+                given.weight[:q, q:] = 0
+            assert shape_for(q + s, 50, 1, limits, q) == shape
+            cases += 1
+            worst = max(worst, excess(InBlocks(q, place % 3 != 2, shape), given, "cuda"))
+    record(cases=cases, worst_error_over_the_float32_loops=worst)
+    assert worst < 4
+
+
+class InBlocks:
+    """The CUDA engine, given a matrix as its blocks, by one shape."""
+
+    def __init__(self, q: int, coupled: bool, shape: Shape) -> None:
+        self.q, self.coupled, self.shape = q, coupled, shape
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def run(*given: Tensor | str | None) -> None:
+            place, q = (1 if name == "forward" else 2), self.q
+            weight = given[place]
+            assert isinstance(weight, Tensor)
+            blocks = weight[:q, :q], weight[:q, q:] if self.coupled else None, weight[q:, q:]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(_cuda, "shape_for", lambda *_: self.shape)
+                getattr(_cuda, name)(*given[:place], blocks, *given[place + 1 :])
+
+        return run
+
+
 def test_long_sequences(record: Recorder) -> None:
     """Thousands of steps under an orthogonal matrix, where a step lost or taken twice shows."""
     worst = 0.0
@@ -73,7 +114,7 @@ def test_long_sequences(record: Recorder) -> None:
     assert worst < 4
 
 
-@pytest.mark.parametrize(("q", "s"), [(96, 64), (172, 20), (374, 94), (310, 720), (5, 2), (1, 300), (300, 1)])
+@pytest.mark.parametrize(("q", "s"), [(96, 64), (60, 90), (172, 20), (374, 94), (310, 720), (5, 2), (1, 300), (300, 1)])
 @pytest.mark.parametrize("coupled", [True, False], ids=["coupled", "apart"])
 def test_the_two_parts(q: int, s: int, coupled: bool) -> None:
     """ENRNN's form against the float64 reference, with all gradients."""

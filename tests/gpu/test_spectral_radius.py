@@ -106,6 +106,24 @@ def test_large_matrices_are_compressed_and_equal_the_dense_solution(name: str, r
     nearly_all_are_certified_and_right(name, sizes, 34, record)
 
 
+def test_a_crowded_rim_is_certified() -> None:
+    """As in matrices late in a training run: far more than 64 eigenvalues within a few percent of the largest."""
+    needs_kernels()
+    generator = torch.Generator().manual_seed(36)
+    crowd = 100
+    for size, gap in itertools.product((300, 720), (3e-3, 5e-5)):
+        moduli = torch.rand(size // 2, dtype=torch.float64, generator=generator).sqrt()
+        moduli[: crowd // 2] = 1 - gap - torch.linspace(0, 0.024, crowd // 2, dtype=torch.float64)
+        moduli[0] = 1.0
+        angles = 3 * torch.rand(size // 2, dtype=torch.float64, generator=generator)
+        pairs = torch.view_as_real(torch.polar(moduli, angles))
+        turns = [torch.stack([torch.stack([c, -s]), torch.stack([s, c])]) for c, s in pairs]
+        matrix = in_random_basis(torch.block_diag(*turns), generator)
+        pair, certified = squaring_on_device(matrix.cuda(), 1e-10)
+        assert certified, (size, gap)
+        assert abs(pair.radius.item() - 1) < 1e-9
+
+
 def test_a_nearly_double_pair_is_certified() -> None:
     """Complex pairs with small angles in a basis that is not orthogonal: x and Tx are nearly parallel there."""
     generator = torch.Generator().manual_seed(35)

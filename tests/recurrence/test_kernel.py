@@ -11,7 +11,7 @@ from enrnn import _nvrtc
 from enrnn.matrices import _cayley_transform, _inverse, _normalization
 from enrnn.nonlinearities import NONLINEARITIES
 from enrnn.recurrence import _cuda, _gated, _gram, _rotations_cuda
-from enrnn.recurrence._shapes import BATCHES, Limits, Shape, as_one, one_block, shape_for
+from enrnn.recurrence._shapes import BATCHES, Limits, Shape, as_one, one_block, shape_for, split_block
 from enrnn.training import _fused, _keep
 from tests._record import Recorder
 
@@ -69,6 +69,11 @@ def variants(arch: str) -> list[tuple[Shape, str, bool]]:
     assert {name for _, name, _ in found} == set(NAMES)
     if arch == "sm_90":
         found += [(Shape(15, 256, 32, 6, 23, 0, 5, 2), "relu", backward) for backward in (False, True)]
+    for index, (q, s) in enumerate([(96, 64), (64, 96), (128, 32), (24, 16)]):
+        shape = split_block(q, s, CHIPS[arch])
+        assert shape is not None, (arch, q, s)
+        names = ("modrelu", "tanh", "leaky_relu", "identity", "relu")[index : index + 2]
+        found += [(shape, name, backward) for name, backward in zip(names, (False, True), strict=True)]
     return found
 
 

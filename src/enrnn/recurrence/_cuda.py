@@ -71,7 +71,7 @@ def forward(
     final: Tensor,
 ) -> None:
     T, B, n = inputs.shape
-    kernels = _kernels_for(n, B, nonlinearity, False, inputs)
+    kernels = _kernels_for(n, B, nonlinearity, False, inputs, weight)
     inputs, initial = in_rows(inputs), in_rows(initial)
     kernels.sweep(
         *_grid(kernels.shape, B),
@@ -80,7 +80,7 @@ def forward(
         *(inputs, inputs.stride(0), inputs.stride(1)),
         *(None, 0, 0),
         *((None, 0, 0) if states is None else (states, states.stride(0), states.stride(1))),
-        *(T, B, n),
+        *(T, B, n, _long_size(weight)),
     )
 
 
@@ -95,7 +95,7 @@ def backward(
     grad_initial: Tensor,
 ) -> None:
     T, B, n = states.shape
-    kernels = _kernels_for(n, B, nonlinearity, True, states)
+    kernels = _kernels_for(n, B, nonlinearity, True, states, weight)
     grad_states, states = in_rows(grad_states), in_rows(states)
     kernels.sweep(
         *_grid(kernels.shape, B),
@@ -104,7 +104,7 @@ def backward(
         *(grad_states, grad_states.stride(0), grad_states.stride(1)),
         *(states, states.stride(0), states.stride(1)),
         *(grad_z, grad_z.stride(0), grad_z.stride(1)),
-        *(T, B, n),
+        *(T, B, n, _long_size(weight)),
     )
 
 
@@ -158,6 +158,10 @@ def _packed(weight: Tensor | Blocks, n: int, kernels: "Kernels") -> Tensor:
     return packed
 
 
+def _long_size(weight: Tensor | Blocks) -> int:
+    return len(weight if isinstance(weight, Tensor) else weight[0])
+
+
 def _grid(shape: Shape, sequences: int) -> tuple[int, int]:
     return shape.cluster * -(-sequences // shape.batch), shape.threads
 
@@ -173,8 +177,8 @@ class Kernels(NamedTuple):
 _loaded: dict[tuple[Shape, str, bool, torch.device], Kernels] = {}
 
 
-def _kernels_for(n: int, sequences: int, nonlinearity: str, backward: bool, like: Tensor) -> Kernels:
-    shape = shape_for(n, sequences, NONLINEARITIES[nonlinearity].parts, limits_of(like.device))
+def _kernels_for(n: int, sequences: int, nonlinearity: str, backward: bool, like: Tensor, weight: Tensor | Blocks) -> Kernels:
+    shape = shape_for(n, sequences, NONLINEARITIES[nonlinearity].parts, limits_of(like.device), _long_size(weight))
     assert shape is not None  # or `why_not` would have said so
     key = (shape, nonlinearity, backward, like.device)
     if key not in _loaded:
@@ -190,7 +194,8 @@ def defines(shape: Shape, nonlinearity: str, backward: bool) -> dict[str, int]:
     """What the compiler has to be told."""
     shared = shape.shared_bytes(NONLINEARITIES[nonlinearity].parts, backward)
     given = {name.upper(): value for name, value in shape._asdict().items()}
-    return given | {"UNROLL": shape.unroll, "SIGMA": SIGMA[nonlinearity], "BACKWARD": int(backward), "SHARED_BYTES": shared}
+    given |= {"RESIDENT": shape.resident(backward), "UNROLL": shape.unroll}
+    return given | {"SIGMA": SIGMA[nonlinearity], "BACKWARD": int(backward), "SHARED_BYTES": shared}
 
 
 def _self_check(device: torch.device) -> str | None:

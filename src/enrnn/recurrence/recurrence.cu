@@ -17,8 +17,12 @@
 // The reverse sweep is the same machine with W transposed, dz in the place of h, and the nonlinearity's pull-back:
 //     g_t = dL/dh_t + W' dz_{t+1},     dz_t = (ds/dz)' g_t.
 //
-// Set by the compiler's command line: CLUSTER, THREADS, LANES, ROWS, CHUNKS, SHARED_CHUNKS, BATCH, GROUPS, UNROLL, SIGMA, BACKWARD,
-// SHARED_BYTES.
+// With SHORT_ROWS > 0 (one block only) the matrix is [[W_L, W_C], [0, W_S]], and its zeros are left out: the last SHORT_ROWS rows of
+// every thread are rows of the short part, and the first LONG_CHUNKS chunks of the state are the long part, filled up to whole
+// chunks. Forward, short rows have nothing to do with long chunks; in reverse, long rows have nothing to do with short ones.
+//
+// Set by the compiler's command line: CLUSTER, THREADS, LANES, ROWS, CHUNKS, SHARED_CHUNKS, BATCH, GROUPS, SHORT_ROWS, LONG_CHUNKS,
+// RESIDENT, UNROLL, SIGMA, BACKWARD, SHARED_BYTES.
 
 enum { MODRELU, RELU, TANH, IDENTITY, PAIRED_MODRELU, LEAKY_RELU };
 
@@ -33,6 +37,15 @@ constexpr int STREAMS = BACKWARD ? 2 : 1;                // what an owner reads 
 constexpr int QUADS = up4(ROWS * V) / 4;                 // a chunk of weights in shared memory, in 16-byte words a thread
 static_assert(ROWS % PARTS == 0 && THREADS % 32 == 0 && 32 % LANES == 0 && UNROLL % 2 == 0, "not a shape for this kernel");
 static_assert(GROUPS == 1 || GROUPS == 2 && BATCH > 1, "not so many groups");
+constexpr bool SPLIT = SHORT_ROWS > 0;
+constexpr int LONG_ROWS = ROWS - SHORT_ROWS, LONG_SLOTS = LONG_CHUNKS * LANES * V;
+static_assert(!SPLIT || CLUSTER == 1 && GROUPS == 1 && PARTS == 1 && SHARED_CHUNKS == 0, "zeros are left out in one block only");
+// Whether register row r has weights in this chunk; and in which order a lane holds its rows, see row_of: not sorted if SPLIT.
+constexpr bool present(int chunk, int r) { return !SPLIT || (BACKWARD ? r >= LONG_ROWS || chunk < LONG_CHUNKS : r < LONG_ROWS || chunk >= LONG_CHUNKS); }
+// The chunks in the order in which they are multiplied: those that only some rows have come first, so that afterwards all rows have as
+// much before them, and go through a chunk together. (The assembler hurries rows that have more; then each reads the state for itself.)
+constexpr int nth(int k) { return SPLIT && BACKWARD ? (k + LONG_CHUNKS) % CHUNKS : k; }
+constexpr int SORTED_ROWS = SPLIT ? 1 : ROWS / PARTS;
 
 constexpr int owned(int count, int lanes) { return lanes == 1 ? count : owned((count + 1) / 2, lanes / 2); }
 
@@ -232,8 +245,19 @@ __device__ void pull_back(const float (&g)[PARTS], const float (&h)[PARTS], floa
     }
 }
 
-// Slots are the order in which the kernels hold units; the two parts of a complex unit are neighbours there, n / 2 apart outside.
-__device__ int unit_of(int slot, int n) { return PARTS == 1 ? slot : slot / 2 + (slot & 1) * (n / 2); }
+// Slots are the order in which the kernels hold units; the two parts of a complex unit are neighbours there, n / 2 apart outside. A
+// slot that only fills up has no unit: -1.
+__device__ int unit_of(int slot, int n, int q) {
+    if (SPLIT && slot < LONG_SLOTS) return slot < q ? slot : -1;
+    if (SPLIT) slot += q - LONG_SLOTS;
+    if (slot >= n) return -1;
+    return PARTS == 1 ? slot : slot / 2 + (slot & 1) * (n / 2);
+}
+// The slot of row r of a thread's group, of all groups of the cluster.
+__device__ int slot_of(int group, int r) {
+    if (SPLIT) return r < LONG_ROWS ? group * LONG_ROWS + r : LONG_SLOTS + group * SHORT_ROWS + r - LONG_ROWS;
+    return group * ROWS + r;
+}
 
 // Lay out W = [[W_L, W_C], [0, W_S]], or its transpose in the reverse sweep, as the threads of `sweep` want it: block (rank, chunk)
 // of this grid writes, for each thread of block `rank` of a cluster, the weights of that chunk.
@@ -245,16 +269,15 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack(
 {
     const int n = (int)size, q = (int)long_size, s = n - q;
     const int rank = blockIdx.x / (CHUNKS + SHARED_CHUNKS), chunk = blockIdx.x % (CHUNKS + SHARED_CHUNKS);
-    const int lane = threadIdx.x % LANES, first_slot = rank * BLOCK_ROWS + threadIdx.x / LANES * ROWS;
+    const int lane = threadIdx.x % LANES, group = (rank * THREADS + threadIdx.x) / LANES;
     float quad[QUADS * 4] = {};
 #pragma unroll
     for (int r = 0; r < ROWS; r++)
 #pragma unroll
         for (int e = 0; e < V; e++) {
-            const int slot = first_slot + row_of<ROWS / PARTS, LANES / 2>(r / PARTS, lane) * PARTS + r % PARTS;
-            const int other = (chunk * LANES + lane) * V + e;
-            if (slot >= n || other >= n) continue;
-            const int here = unit_of(slot, n), there = unit_of(other, n);
+            const int row = SPLIT ? r : row_of<ROWS / PARTS, LANES / 2>(r / PARTS, lane) * PARTS + r % PARTS;
+            const int here = unit_of(slot_of(group, row), n, q), there = unit_of((chunk * LANES + lane) * V + e, n, q);
+            if (here < 0 || there < 0) continue;
             const long long i = BACKWARD ? there : here, j = BACKWARD ? here : there;
             if (i < q && j < q) quad[r * V + e] = long_long[i * q + j];
             else if (i < q && long_short) quad[r * V + e] = long_short[i * s + j - q];
@@ -277,7 +300,7 @@ struct Given {
     const float *x, *h;
     float* out;
     long long x_step, x_row, h_step, h_row, out_step, out_row, B;
-    int T, n;
+    int T, n, q;
 };
 
 typedef float Weights[CHUNKS][QUADS * 4];
@@ -305,14 +328,14 @@ struct Carrier {
 
     __device__ Carrier(typename Planes::Shared& room, const Given& all, int rank, long long first_sequence)
         : shared(room), given(all) {
-        const int n = given.n, lane = threadIdx.x % LANES, warp = threadIdx.x / 32, apart = n / 2, first_slot = rank * BLOCK_ROWS + threadIdx.x / LANES * ROWS, warp_slot = rank * BLOCK_ROWS + warp * WARP_ROWS;
+        const int n = given.n, lane = threadIdx.x % LANES, warp = threadIdx.x / 32, apart = n / 2, group = (rank * THREADS + threadIdx.x) / LANES, warp_slot = rank * BLOCK_ROWS + warp * WARP_ROWS;
         for (int i = threadIdx.x; i < SLOTS * ROOM; i += THREADS) shared.state[0][i] = shared.state[1][i] = 0.f;
         for (int i = threadIdx.x; i < (int)(sizeof(shared.ahead) / 4); i += THREADS) (&shared.ahead[0][0][0][0][0])[i] = 0.f;
         block_barrier();
         if (given.start)
-            for (int i = threadIdx.x; i < n * SIZE; i += THREADS) {
-                const int slot = i / SIZE, c = i % SIZE;
-                if (first_sequence + c < given.B) shared.state[0][Planes::offset(SLOTS, slot, c)] = given.start[(first_sequence + c) * given.start_row + unit_of(slot, n)];
+            for (int i = threadIdx.x; i < SLOTS * SIZE; i += THREADS) {
+                const int slot = i / SIZE, c = i % SIZE, unit = unit_of(slot, n, given.q);
+                if (unit >= 0 && first_sequence + c < given.B) shared.state[0][Planes::offset(SLOTS, slot, c)] = given.start[(first_sequence + c) * given.start_row + unit];
             }
 
         // What this thread owns after the fold, and where that lies.
@@ -320,15 +343,15 @@ struct Carrier {
         ownership<UNITS, LANES / 2>(lane, first, end);
 #pragma unroll
         for (int k = 0; k < OWNED; k++) {
-            const int index = first + k, column = index % SIZE, slot = first_slot + index / SIZE * PARTS;
+            const int index = first + k, column = index % SIZE, slot = slot_of(group, index / SIZE * PARTS), found = unit_of(slot, n, given.q);
             sequence[k] = first_sequence + column;
-            unit[k] = unit_of(slot, n);
+            unit[k] = found;
             to[k] = CLUSTER > 1 ? &shared.staging[warp][Planes::offset(WARP_ROWS, slot - warp_slot, column)] : &shared.state[0][Planes::offset(SLOTS, slot, column)];
             part[k] = column < 4 * FULL ? 4 : TAIL;
-            mine[k] = index < end && slot < n;
+            mine[k] = index < end && found >= 0;
             real[k] = mine[k] && sequence[k] < given.B;
             length[k] = real[k] && given.lengths ? (int)given.lengths[sequence[k]] : given.T;
-            b[k] = given.bias && mine[k] ? given.bias[slot / PARTS] : 0.f;
+            b[k] = given.bias && mine[k] ? given.bias[SPLIT ? found : slot / PARTS] : 0.f;
             const long long t = BACKWARD ? given.T - 1 : 0;  // steps are negative then
             x_next[k] = given.x + (BACKWARD ? -t : t) * given.x_step + sequence[k] * given.x_row + unit[k];
             h_next[k] = given.h + (BACKWARD ? -t : t) * given.h_step + sequence[k] * given.h_row + unit[k];
@@ -422,33 +445,34 @@ struct Carrier {
         constexpr int EARLY = CHUNKS < 4 ? CHUNKS : 4;
         float early[EARLY][V * SIZE];
 #pragma unroll
-        for (int i = 0; i < EARLY; i++) chunk(i, early[i]);
+        for (int k = 0; k < EARLY; k++) chunk(nth(k), early[k]);
         meanwhile();
 #pragma unroll
         for (int p = 0; p < PARTS; p++)
 #pragma unroll
             for (int u = 0; u < UNITS; u++) sum[p][u] = 0.f;
 #pragma unroll
-        for (int i = 0; i < CHUNKS + SHARED_CHUNKS; i++) {
+        for (int k = 0; k < CHUNKS + SHARED_CHUNKS; k++) {
+            const int i = nth(k);
             float quad[QUADS * 4], value[V * SIZE];
             if (i >= CHUNKS)
 #pragma unroll
-                for (int k = 0; k < QUADS; k++) {
-                    const float4 four = all.weights[i - CHUNKS][k][threadIdx.x];
-                    quad[4 * k] = four.x, quad[4 * k + 1] = four.y, quad[4 * k + 2] = four.z, quad[4 * k + 3] = four.w;
+                for (int j = 0; j < QUADS; j++) {
+                    const float4 four = all.weights[i - CHUNKS][j][threadIdx.x];
+                    quad[4 * j] = four.x, quad[4 * j + 1] = four.y, quad[4 * j + 2] = four.z, quad[4 * j + 3] = four.w;
                 }
-            if (i >= EARLY) chunk(i, value);
+            if (k >= EARLY) chunk(i, value);
 #pragma unroll
             for (int e = 0; e < V; e++)
 #pragma unroll
                 for (int r = 0; r < ROWS; r++)
 #pragma unroll
                     for (int c = 0; c < SIZE; c++)
-                        sum[r % PARTS][r / PARTS * SIZE + c] += (i < CHUNKS ? w[i < CHUNKS ? i : 0][r * V + e] : quad[r * V + e]) *
-                                                                (i < EARLY ? early[i < EARLY ? i : 0][e * SIZE + c] : value[e * SIZE + c]);
+                        if (present(i, r)) sum[r % PARTS][r / PARTS * SIZE + c] += (i < CHUNKS ? w[i < CHUNKS ? i : 0][r * V + e] : quad[r * V + e]) *
+                                                                (k < EARLY ? early[k < EARLY ? k : 0][e * SIZE + c] : value[e * SIZE + c]);
         }
 #pragma unroll
-        for (int p = 0; p < PARTS; p++) fold<UNITS, LANES / 2, ROWS / PARTS>(sum[p], lane);
+        for (int p = 0; p < PARTS; p++) fold<UNITS, LANES / 2, SORTED_ROWS>(sum[p], lane);
     }
 
     // One step. `u` is its place among those written out in a row, the first of which is `base`.
@@ -524,7 +548,7 @@ struct Carrier {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT)
 #if CLUSTER > 1
 __cluster_dims__(CLUSTER, 1, 1)
 #endif
@@ -537,13 +561,13 @@ sweep(
     const float* x, long long x_step, long long x_row,        // [T, B, n]: x, or dL/dh
     const float* h, long long h_step, long long h_row,        // [T, B, n]: the states, read in the reverse sweep
     float* out, long long out_step, long long out_row,        // [T, B, n]: the states, or dz; null where nobody wants them
-    long long steps, long long B, long long size)
+    long long steps, long long B, long long size, long long long_size)
 {
     extern __shared__ __align__(16) unsigned char raw[];
     Shared& shared = *reinterpret_cast<Shared*>(raw);
     const int T = (int)steps, rank = blockIdx.x % CLUSTER, sign = BACKWARD ? -1 : 1;
     const long long first_sequence = (long long)(blockIdx.x / CLUSTER) * BATCH;
-    const Given given = {packed, bias, lengths, start, start_row, finish, finish_row, x, h, out, sign * x_step, x_row, sign * h_step, h_row, sign * out_step, out_row, B, T, (int)size};
+    const Given given = {packed, bias, lengths, start, start_row, finish, finish_row, x, h, out, sign * x_step, x_row, sign * h_step, h_row, sign * out_step, out_row, B, T, (int)size, (int)long_size};
 
     Weights w;
 #pragma unroll
