@@ -66,8 +66,8 @@ class Shape(NamedTuple):
     def resident(self, backward: bool) -> int:
         """Blocks that a multiprocessor should have registers for, if need be at the cost of a few instructions.
 
-        Of 256 threads two have 128 registers each. Told so, the forward kernel of 96 + 64 units took 0.303 µs a step instead of 0.280,
-        and untold it takes 128 as well.
+        Of 256 threads two have 128 registers each. Told so, the forward kernel of 96 + 64 units took 0.303 µs a step instead of
+        0.280, and untold it takes 128 as well.
         """
         return 2 if backward and self.short_rows and self.threads == 256 and self.weights(True) <= 84 else 1
 

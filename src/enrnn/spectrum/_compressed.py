@@ -51,8 +51,8 @@ _probes: dict[tuple[int, torch.device], Tensor] = {}
 def squarings_before(size: int) -> int:
     """So many that `T^k` keeps fewer than 64 eigenvalues.
 
-    In a Gaussian matrix, where m(1 − r²) of them have a modulus above rρ, the first term would do. Trained matrices are more crowded at
-    the rim: with k = 1024 the 64th of 720 was still 1e-8 to 1e-6 of the first in late epochs, and the step was uncertified.
+    In a Gaussian matrix, where m(1 − r²) of them have a modulus above rρ, the logarithm would do. Trained matrices are more
+    crowded at the rim: with k = 1024 the 64th of 720 was still 1e-8 to 1e-6 of the first late in a run, and uncertified.
     """
     return max(LEAST, math.ceil(math.log2(0.6 * size)) + CROWDED)
 
@@ -110,7 +110,8 @@ def compressed(matrix: Tensor, kernels: Kernels, squarings: int, accuracy: float
     _products(kernels, scaled, v[10], v[12], None, scaled, v[11], v[13], 1)
     missed = torch.linalg.vector_norm(power.addmm_(X, R, alpha=-1))
     out = matrix.new_empty(6 + 4 * m)
-    kernels.finish(1, 512, v[6], from_power, X, K, start[0], v[0], squares, missed, exponent, scale, out, m, parts(accuracy))
+    tensors = (v[6], from_power, X, K, start[0], v[0], squares, missed, exponent, scale, out)
+    kernels.finish(1, 512, *tensors, m, parts(accuracy), 2**before)
     return out
 
 

@@ -112,8 +112,8 @@ def _load(tiles: int, device: torch.device) -> Kernel | None:
 
 
 def _blocks(tiles: int, device: torch.device) -> int:
-    """How many thread blocks share a matrix: a tile of 32 rows and half of the columns to each, where that pays (not at 64)."""
-    return 2 * tiles if tiles > 2 and torch.cuda.get_device_capability(device)[0] >= 9 else 1
+    """How many thread blocks share a matrix: a tile of 32 rows and half of the columns to each, where there are clusters."""
+    return 2 * tiles if tiles > 1 and torch.cuda.get_device_capability(device)[0] >= 9 else 1
 
 
 def _shared(tiles: int, device: torch.device) -> int | None:
@@ -193,7 +193,8 @@ def _in_plane(matrix: Tensor, span: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
 
     `span` [m, 2] is what the power has made of two vectors. Where it left a plane, as for a complex pair, the two span it. (So do
     x and Mx, but badly where the pair is nearly double.) Where it left a line, x and Mx are taken: they also serve two real
-    eigenvalues, λ and nearly −λ, which M tells apart better than its power. Where x is an eigenvector but for rounding, a second
+    eigenvalues, λ and nearly −λ, which M tells apart better than its power. (A trace of a second direction, down to 1e-10, is
+    still better than an Mx that differs from x by rounding alone.) Where x is an eigenvector but for rounding, a second
     direction means nothing, and the eigenvalue is the one of x: the larger one, unless both are nearly the same, which is for
     the caller to look at. In a plane that the power has left it is always the larger one.
     """
@@ -201,7 +202,8 @@ def _in_plane(matrix: Tensor, span: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
     image = matrix @ x
     a = x @ image
     second, rest = _outside(span[:, 1], x), image - a * x
-    wide = torch.linalg.vector_norm(second) > 1e-6 * torch.linalg.vector_norm(span[:, 1])
+    share = torch.linalg.vector_norm(second) / torch.linalg.vector_norm(span[:, 1])
+    wide, plane = share > 1e-10, share > 1e-6
     single = ~wide & (torch.linalg.vector_norm(rest) < 4 * UNIT * a.abs())
     y = torch.where(single, torch.zeros_like(x), _outside(_unit(torch.where(wide, second, rest)), x))
     y = torch.where(single, torch.zeros_like(x), _unit(y))  # a rest at rounding level is not orthogonal to x the first time
@@ -210,7 +212,7 @@ def _in_plane(matrix: Tensor, span: Tensor) -> tuple[Tensor, Tensor, Tensor, Ten
     half = (a + d) / 2
     square = ((a - d) / 2) ** 2 + b * c
     root = square.abs().sqrt()
-    negative = torch.where(~wide & (c.abs() < 1e-6 * a.abs()), a < d, half < 0)
+    negative = torch.where(~plane & (c.abs() < 1e-6 * a.abs()), a < d, half < 0)
     turning = square < 0
     real = torch.where(single, a, torch.where(turning, half, half + torch.where(negative, -root, root)))
     imaginary = torch.where(turning & ~single, root, 0)

@@ -133,7 +133,8 @@ extern "C" __global__ void __launch_bounds__(256) products(
 // image of the first under T (rows 4 and 5). To be written: x (rows 6 and 7), its image (8 and 9), q (10 and 11). Where the power has
 // left a plane, as for a complex pair, q comes from the second vector: the image of x would give it too, but badly, where the pair is
 // nearly double. Where there is a line, q comes from the image: it tells λ and nearly -λ apart, which the power could not. Where x is an
-// eigenvector but for rounding, q is zero. from_power: of each side, whether q came from the second vector.
+// eigenvector but for rounding, q is zero. A trace of a second direction, down to 1e-10, is a better q than an image that differs from x
+// by rounding alone. from_power: of each side, whether there is more of it than a trace.
 extern "C" __global__ void __launch_bounds__(THREADS) plane(double* __restrict__ vectors, double* __restrict__ from_power, long long size) {
     const int m = (int)size;
     const double *first = vectors + 2 * blockIdx.x * size, *second = first + size, *raw = vectors + (4 + blockIdx.x) * size;
@@ -152,7 +153,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) plane(double* __restrict__
         rests[0] += one * one, rests[1] += other * other;
     }
     block_sums(rests);
-    const bool wide = rests[0] > 1e-12 * sums[2], single = !wide && rests[1] < 16 * UNIT * UNIT * a * a;
+    const bool wide = rests[0] > 1e-20 * sums[2], single = !wide && rests[1] < 16 * UNIT * UNIT * a * a;
     const double shrink = single ? 0.0 : rsqrt(wide ? rests[0] : rests[1]);
     const auto rest = [&](int i) { return (wide ? second[i] - along * x[i] : image[i] - a * x[i]) * shrink; };
     double overlap[2] = {};  // a rest at rounding level is not orthogonal to x the first time
@@ -163,7 +164,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) plane(double* __restrict__
     block_sums(overlap);
     const double length = overlap[1] - overlap[0] * overlap[0], again = single || !(length > 0.0) ? 0.0 : rsqrt(length);
     for (int i = threadIdx.x; i < m; i += THREADS) q[i] = (rest(i) - overlap[0] * x[i]) * again;
-    if (threadIdx.x == 0) from_power[blockIdx.x] = wide;
+    if (threadIdx.x == 0) from_power[blockIdx.x] = rests[0] > 1e-12 * sums[2];
 }
 
 struct Side {
@@ -191,7 +192,8 @@ struct Side {
 extern "C" __global__ void __launch_bounds__(THREADS) finish(
     const double* __restrict__ given, const double* __restrict__ from_power, const double* __restrict__ X, const double* __restrict__ K,
     const double* __restrict__ start, const double* __restrict__ power, const double* __restrict__ squares, const double* __restrict__ delta,
-    const double* __restrict__ exponent, const double* __restrict__ scale, double* __restrict__ out, long long size, long long parts  // ρ must be exact to one part in so many
+    const double* __restrict__ exponent, const double* __restrict__ scale, double* __restrict__ out, long long size,
+    long long parts, long long k  // ρ must be exact to one part in so many; T^k was compressed
 ) {
     __shared__ double part[WARPS][2][WIDTH], in_plane[2][WIDTH], rows[2][WIDTH];
     const int m = (int)size, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -258,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) finish(
 
     const bool accurate = residual * condition < fmax(radius / parts, rounding) && rounding < 1e-6 * radius;
     // What T^k has lost moves the logarithm of another eigenvalue's power by some missed·condition·exponent. Outside says that it is -13.
-    const bool sharp = (missed + 1024 * UNIT) * condition * *exponent < 0.1;
+    const bool sharp = (missed + k * UNIT) * condition * *exponent < 0.1;
     const bool larger = fabs(right.other) <= radius * (1.0 + 1.0 / parts), alone = right.im == 0.0 && outside[1] < 1e-12;
     const bool certified = accurate && outside[0] < 1e-12 && missed < 1e-6 && sharp && (larger || alone);
     for (int i = threadIdx.x; i < m; i += THREADS) {

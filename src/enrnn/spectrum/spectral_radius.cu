@@ -2,8 +2,8 @@
 //
 // The matrix lives in shared memory and is squared there by the tensor cores (mma in float64: a true product, no lower precision
 // anywhere). 16 warps share out the product's tiles; sizes up to 32·TILES fit. With BLOCKS > 1, which needs clusters, TILES × 2 thread
-// blocks compute a tile of the product each, and give it to those that need it: the blocks of the same rows and of the same columns. As
-// soon as few eigenvalues seem to be left, one block reads λ, u and v off the power and checks them; when the check holds, the rest
+// blocks compute a tile of the product each, and give it to those that need it: the blocks of the same rows and of the same columns. These
+// count what has come (an mbarrier, one of two in turns), so that a squaring needs no barrier of the cluster. As soon as few eigenvalues seem to be left, one block reads λ, u and v off the power and checks them; when the check holds, the rest
 // is saved.
 // All sums are taken in a fixed order: the same matrix gives the same bits.
 
@@ -14,7 +14,7 @@
 #define LAST 40
 #define FREE 4   // squarings without a look at the norm, which at the first look is no less than (ρ/‖T‖)^32
 #define AGAIN 1  // pairs of further products that take the vectors beyond the power
-#define RIPE 5e-2
+#define RIPE 1e-2
 #define MORE 3   // squarings of a core after it is ripe, which leave nothing of others but rounding, and show that it was not chance
 #define UNIT 1.1102230246251565e-16
 #define DOWN (BLOCKS > 1 ? TILES : 1)
@@ -53,6 +53,8 @@ template <int N> __device__ __forceinline__ double tree(const double* numbers, i
     else return tree<N / 2>(numbers, step) + tree<N / 2>(numbers + N / 2 * step, step);
 }
 
+typedef unsigned long long Gate;
+
 #if BLOCKS > 1
 __device__ __forceinline__ unsigned block() {
     unsigned rank;
@@ -61,27 +63,53 @@ __device__ __forceinline__ unsigned block() {
 }
 
 // Where a place in this block's shared memory is in that of another block.
-__device__ __forceinline__ unsigned yonder(const double* here, unsigned other) {
+__device__ __forceinline__ unsigned yonder(const void* here, unsigned other) {
     unsigned there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"((unsigned)__cvta_generic_to_shared(here)), "r"(other));
     return there;
 }
 
-// A number into the shared memory of all blocks.
-__device__ __forceinline__ void put(double* here, double value) {
+// A number into the shared memory of all blocks, counted by their gates.
+__device__ __forceinline__ void put(double* here, double value, const Gate* gate) {
 #pragma unroll
     for (unsigned other = 0; other < BLOCKS; other++)
-        asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(yonder(here, other)), "d"(value) : "memory");
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];" ::"r"(yonder(here, other)), "l"(__double_as_longlong(value)), "r"(yonder(gate, other)) : "memory");
 }
 
-// Two numbers that follow each other, to the blocks of the same rows and of the same columns.
-__device__ __forceinline__ void give(double* here, double one, double two) {
-    *(double2*)here = make_double2(one, two);
+// Two numbers that follow each other into Q, here and in the blocks of the same rows and of the same columns.
+__device__ __forceinline__ void give(double* Q, int place, double one, double two, const Gate* gate) {
+    *(double2*)(Q + place) = make_double2(one, two);
 #pragma unroll
     for (unsigned k = 0; k < DOWN; k++) {  // the one beside this, then those below and above
         const unsigned other = k == 0 ? block() ^ 1 : (block() + 2 * k) % BLOCKS;
-        asm volatile("st.shared::cluster.v2.f64 [%0], {%1, %2};" ::"r"(yonder(here, other)), "d"(one), "d"(two) : "memory");
+        asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b64 [%0], {%1, %2}, [%3];" ::"r"(yonder(Q, other) + 8 * place), "l"(__double_as_longlong(one)), "l"(__double_as_longlong(two)), "r"(yonder(gate, other)) : "memory");
     }
+}
+
+// Both gates open for a first time when every warp has arrived and all that was given and put has come.
+__device__ __forceinline__ void set_up(Gate* gates) {
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < 2; i++) asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"((unsigned)__cvta_generic_to_shared(gates + i)), "n"(WARPS) : "memory");
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+}
+
+// The `count`-th passage of a gate: this warp has done its part, and so have the others here and yonder, who send so many bytes.
+__device__ __forceinline__ void pass(const Gate* gate, int count, unsigned bytes) {
+    const unsigned at = (unsigned)__cvta_generic_to_shared(gate);
+    __syncwarp();
+    if (threadIdx.x == 0) asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+    else if (threadIdx.x % 32 == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+    unsigned done = 0;
+    while (!done)
+        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
+                     : "=r"(done) : "r"(at), "r"(count & 1) : "memory");
+}
+
+__device__ __forceinline__ void announce(double* verdict, double value) {
+#pragma unroll
+    for (unsigned other = 0; other < BLOCKS; other++)
+        asm volatile("st.shared::cluster.f64 [%0], %1;" ::"r"(yonder(verdict, other)), "d"(value) : "memory");
 }
 
 // The tiles of P that the first block was not given, in the first block.
@@ -106,8 +134,11 @@ __device__ __forceinline__ void all_blocks() {
 }
 #else
 __device__ __forceinline__ unsigned block() { return 0; }
-__device__ __forceinline__ void put(double* here, double value) { *here = value; }
-__device__ __forceinline__ void give(double* here, double one, double two) { *(double2*)here = make_double2(one, two); }
+__device__ __forceinline__ void put(double* here, double value, const Gate*) { *here = value; }
+__device__ __forceinline__ void give(double* Q, int place, double one, double two, const Gate*) { *(double2*)(Q + place) = make_double2(one, two); }
+__device__ __forceinline__ void set_up(Gate*) {}
+__device__ __forceinline__ void pass(const Gate*, int, unsigned) { __syncthreads(); }
+__device__ __forceinline__ void announce(double* verdict, double value) { *verdict = value; }
 __device__ __forceinline__ void gather(double* P) {}
 __device__ __forceinline__ void all_blocks() { __syncthreads(); }
 #endif
@@ -163,7 +194,7 @@ __device__ __forceinline__ void mma(double (&c)[4], const double (&a)[4], double
 }
 
 // This block's tile of Q = alpha·P·P; `sum` and `trace` are this thread's shares of ‖Q‖² and of the trace of Q.
-__device__ void square(const double* P, double* Q, double alpha, double& sum, double& trace) {
+__device__ void square(const double* P, double* Q, double alpha, double& sum, double& trace, const Gate* gate) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     sum = trace = 0.0;
     if (warp >= ROWS / 16 / HIGH * ACROSS) return;
@@ -173,7 +204,7 @@ __device__ void square(const double* P, double* Q, double alpha, double& sum, do
     for (int i = 0; i < HIGH; i++)
 #pragma unroll
         for (int j = 0; j < WIDE; j++) c[i][j][0] = c[i][j][1] = c[i][j][2] = c[i][j][3] = 0.0;
-#pragma unroll 4
+#pragma unroll(SIZE / 16)
     for (int k = 0; k < SIZE; k += 8) {
         double a[HIGH][4], b[WIDE][2];
 #pragma unroll
@@ -199,7 +230,7 @@ __device__ void square(const double* P, double* Q, double alpha, double& sum, do
             for (int h = 0; h < 2; h++) {
                 const double one = alpha * c[i][j][2 * h], two = alpha * c[i][j][2 * h + 1];
                 const int row = row0 + 16 * i + 8 * h, col = col0 + 8 * j + 2 * (lane % 4);
-                give(Q + row * STRIDE + col, one, two);
+                give(Q, row * STRIDE + col, one, two, gate);
                 sum += one * one + two * two;
                 trace += row == col ? one : row == col + 1 ? two : 0.0;
             }
@@ -210,7 +241,7 @@ __device__ __forceinline__ void mma(double& c0, double& c1, double a, double b) 
 }
 
 // Q = alpha·P·P; `sum` and `trace` are this thread's shares of ‖Q‖² and of the trace of Q.
-__device__ void square(const double* P, double* Q, double alpha, double& sum, double& trace) {
+__device__ void square(const double* P, double* Q, double alpha, double& sum, double& trace, const Gate* gate) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int row0 = (warp / 4) * 8 * TILES + lane / 4, col0 = (warp % 4) * 8 * TILES;
     double c[TILES][TILES][2];
@@ -237,7 +268,7 @@ __device__ void square(const double* P, double* Q, double alpha, double& sum, do
         for (int j = 0; j < TILES; j++) {
             const double one = alpha * c[i][j][0], two = alpha * c[i][j][1];
             const int row = row0 + 8 * i, col = col0 + 8 * j + 2 * (lane % 4);
-            give(Q + row * STRIDE + col, one, two);
+            give(Q, row * STRIDE + col, one, two, gate);
             sum += one * one + two * two;
             trace += row == col ? one : row == col + 1 ? two : 0.0;
         }
@@ -245,16 +276,19 @@ __device__ void square(const double* P, double* Q, double alpha, double& sum, do
 #endif
 
 // Q = alpha·P·P, each block's rows and columns of it, and from step FREE + 1 on, ‖Q‖² and its trace. `line` is two rooms for sums, used in turns.
-__device__ __forceinline__ void squared(const double* P, double* Q, double alpha, double& sum, double& trace, double* line, int step) {
+//
+// A block that sends has what the receivers sent a step before, from all their warps, which therefore have read what it overwrites.
+__device__ __forceinline__ void squared(const double* P, double* Q, double alpha, double& sum, double& trace, double* line, const Gate* gates, int step) {
     double* room = line + step % 2 * 2 * BLOCKS * WARPS;
-    square(P, Q, alpha, sum, trace);
+    const Gate* gate = gates + step % 2;
+    square(P, Q, alpha, sum, trace, gate);
     if (step > FREE) {
         const double both[2] = {sum, trace};
         int which = 0, left = 2;
         const double share = folded(both, which, left);
-        if (threadIdx.x % 16 == 0) put(room + (which * BLOCKS + block()) * WARPS + threadIdx.x / 32, share);
+        if (threadIdx.x % 16 == 0) put(room + (which * BLOCKS + block()) * WARPS + threadIdx.x / 32, share, gate);
     }
-    all_blocks();
+    pass(gate, (step - 1) / 2, 8 * (DOWN * ROWS * COLUMNS + (step > FREE ? 2 * BLOCKS * WARPS : 0)));
     if (step > FREE) total<BLOCKS>(sum, trace, room);
 }
 
@@ -401,6 +435,7 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
     double *Aq = vec + 6 * SIZE, *Ar = vec + 7 * SIZE, *ur = vec + 8 * SIZE, *ui = vec + 9 * SIZE, *vr = vec + 10 * SIZE, *vi = vec + 11 * SIZE;
     double* probe = vec + 12 * SIZE;
     __shared__ double fact[9], verdict;
+    __shared__ Gate gates[2];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
     double largest = 0.0, given[2 * TILES][TILES];
@@ -422,7 +457,7 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
     int exponent;
     frexp(largest, &exponent);
     exponent = max(-1000, min(1000, exponent));
-    const double down = ldexp(1.0, -exponent), up = ldexp(1.0, exponent);
+    const double down = ldexp(1.0, -exponent);
     double sum = 0.0, trace = 0.0;
     each_entry([&](int i, int j) {
         const double value = given[i][j] * down;
@@ -430,13 +465,14 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
         sum += value * value;
     });
     if (threadIdx.x < SIZE) probe[threadIdx.x] = scattered(threadIdx.x);
+    set_up(gates);
     sums(sum, trace, others);
     all_blocks();  // the others are there, and may be written to
     const double norm = sqrt(sum);
     double shrink = 1.0 / norm;  // the power is shrink·P
     Signs signs;
     for (int step = 1; step <= LAST; step++) {
-        squared(P, Q, shrink * shrink, sum, trace, line, step);
+        squared(P, Q, shrink * shrink, sum, trace, line, gates, step);
         double* swap = P; P = Q; Q = swap;
         if (step <= FREE) {
             shrink = 1.0;
@@ -445,6 +481,7 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
         shrink = sum > 0.0 ? rsqrt(sum) : 0.0;
         if (!(signs.ripe(step, sum, trace, shrink) || (step >= 15 && step % 6 == 3) || step == LAST)) continue;
 #if BLOCKS > 1
+        all_blocks();  // what each block has of the power may be read by the first one
         if (block() > 0) {
             all_blocks();
             if (verdict > 0.0) return;
@@ -539,7 +576,7 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
         const bool alone = im != 0.0 ? outside * 4 * condition * (condition + 1) < 0.1 : beside * condition * (condition + 2) < 0.1;
         const bool larger = fabs(fact[8]) <= radius * (1.0 + 1.0 / parts);  // than the other eigenvalue in the plane, if that is real
         const bool certified = accurate && (alone || (outside < 1e-6 && larger));
-        if (threadIdx.x == 0) put(&verdict, certified ? 1.0 : 0.0);
+        if (threadIdx.x == 0) announce(&verdict, certified ? 1.0 : 0.0);
         all_blocks();
         if (certified && warp < 2) {
             double* to = out + 6 + 2 * m * warp;
@@ -548,6 +585,7 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
         }
         if (threadIdx.x == 0) {
             out[5] = step;
+            const double up = ldexp(1.0, exponent);
             if (certified) { out[0] = radius * up; out[1] = condition; out[2] = re * up; out[3] = im * up; out[4] = 1.0; }
         }
         if (certified) return;
@@ -579,7 +617,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) core_power(
     Signs signs;
     int last = (int)squarings;
     for (int step = 1; step <= last; step++) {
-        squared(P, Q, shrink * shrink, sum, trace, line, step);
+        squared(P, Q, shrink * shrink, sum, trace, line, nullptr, step);
         double* swap = P; P = Q; Q = swap;
         shrink = step <= FREE ? 1.0 : sum > 0.0 ? rsqrt(sum) : 0.0;
         if (step <= FREE) continue;
