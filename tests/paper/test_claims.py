@@ -161,6 +161,16 @@ def test_a_difference_within_the_spread_decides_nothing() -> None:
     assert "two standard errors" in why
 
 
+def test_a_rate_that_is_not_the_papers_is_told_but_does_not_decide() -> None:
+    runs = [each for each in ADDING.all if each.name != "adding/enrnn"] + [made_up("adding/enrnn", 0.005)]
+    for value, told in ((0.002, "below ENRNN, so that the claim holds but not at the stated rate."), (0.1, "ends at 0.1.")):
+        got, why = verdict("slightly lower error", found(*runs, made_up("adding/spectral_rnn_rate_1e-3", value)))
+        assert got == "not reproduced"
+        assert "At a rate of 1e-3" in why
+        assert why.endswith(told)
+    assert "At a rate" not in verdict("slightly lower error", found(*runs))[1]
+
+
 def test_two_seeds_are_too_few_for_the_number() -> None:
     got, why = verdict("reaches 1.429", found(*[made_up("characters/enrnn", 1.43, seed=seed) for seed in range(2)]))
     assert (got, why.endswith("3 seeds are wanted, 2 finished.")) == ("cannot be judged", True)
