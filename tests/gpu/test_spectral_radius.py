@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from enrnn import _nvrtc
+from enrnn.spectrum import _square
 from enrnn.spectrum._device import FUSED_UP_TO, _fused, _kernel, squaring_all_the_way, squaring_on_device
 from tests._record import Recorder
 from tests.spectrum._matrices import EXTREMES, FAMILIES, in_random_basis
@@ -104,6 +105,27 @@ def test_large_matrices_are_compressed_and_equal_the_dense_solution(name: str, r
     needs_kernels()
     sizes = [size for size in (97, 128, 200, 333, 500, 720) for _ in range(10 if full else 2)]
     nearly_all_are_certified_and_right(name, sizes, 34, record)
+
+
+@pytest.mark.parametrize("size", [97, 98, 128, 131, 144, 145, 300, 333, 719, 720, 721, 1030])
+def test_a_large_matrix_is_squared_as_by_the_library(size: int, record: Recorder) -> None:
+    """Sizes that end in full tiles, in edges, in both; a matrix that is not aligned; memory full of NaN; the same bits."""
+    needs_kernels()
+    kernels = _square.kernels_for(torch.device("cuda", 0))
+    if kernels is None:
+        pytest.skip("this chip has no room for the kernel")
+    memory = torch.full((size * size + 1,), float("nan"), dtype=torch.float64, device="cuda")
+    plain = torch.randn(size, size, dtype=torch.float64, generator=torch.Generator().manual_seed(size)).cuda()
+    for matrix in (plain, memory[1:].view(size, size).copy_(plain)):
+        for count in (1, 2, 5):
+            exact = matrix
+            for step in range(count):
+                exact = exact @ exact / (torch.linalg.vector_norm(exact) ** 2 if step else 1)
+            found = _square.squared(matrix, count, kernels)
+            error = float(torch.linalg.vector_norm(found - exact) / torch.linalg.vector_norm(exact))
+            record(cases=1, worst_relative_error=error)
+            assert error < 1e-13
+            assert torch.equal(found, _square.squared(matrix, count, kernels))
 
 
 def test_a_crowded_rim_is_certified() -> None:

@@ -23,16 +23,17 @@ from torch import Tensor
 from .. import _nvrtc
 from .._nvrtc import Kernel
 from .._precision import capturing
+from . import _square
 from ._dense import power_of_two_above
 
 SOURCE = Path(__file__).with_name("compressed.cu")
 WIDTH = 64
 """As in the source: the columns of X."""
 
-LEAST = 11
+LEAST = 12
 """Squarings before the compression, at least."""
 
-CROWDED = 2
+CROWDED = 3
 """Squarings more than a Gaussian matrix needs."""
 
 
@@ -42,6 +43,7 @@ class Kernels(NamedTuple):
     plane: Kernel
     finish: Kernel
     core_power: Kernel
+    squares: _square.Kernels | None
 
 
 _kernels: dict[torch.device, Kernels] = {}
@@ -52,7 +54,8 @@ def squarings_before(size: int) -> int:
     """So many that `T^k` keeps fewer than 64 eigenvalues.
 
     In a Gaussian matrix, where m(1 − r²) of them have a modulus above rρ, the logarithm would do. Trained matrices are more
-    crowded at the rim: with k = 1024 the 64th of 720 was still 1e-8 to 1e-6 of the first late in a run, and uncertified.
+    crowded at the rim: with k = 1024 the 64th of 720 was still 1e-8 to 1e-6 of the first late in a run, and uncertified; and
+    later yet with k = 2048.
     """
     return max(LEAST, math.ceil(math.log2(0.6 * size)) + CROWDED)
 
@@ -64,8 +67,9 @@ def kernels_for(matrix: Tensor, core_source: str, core_shared: int) -> Kernels |
         if capturing(matrix):
             return None
         source = SOURCE.read_text(encoding="utf-8")
-        loaded = _nvrtc.load(source, dict.fromkeys(Kernels._fields[:-1], 0), device)
-        _kernels[device] = Kernels(*loaded, *_nvrtc.load(core_source, {"core_power": core_shared}, device, TILES=2, BLOCKS=1))
+        four = _nvrtc.load(source, dict.fromkeys(Kernels._fields[:4], 0), device)
+        (core,) = _nvrtc.load(core_source, {"core_power": core_shared}, device, TILES=2, BLOCKS=1)
+        _kernels[device] = Kernels(four[0], four[1], four[2], four[3], core, _square.kernels_for(device))
     if (matrix.shape[-1], device) not in _probes:
         if capturing(matrix):
             return None
@@ -85,12 +89,8 @@ def compressed(matrix: Tensor, kernels: Kernels, squarings: int, accuracy: float
     m = matrix.shape[-1]
     scale = power_of_two_above(torch.linalg.vector_norm(matrix, float("inf")))
     scaled = (matrix / scale).contiguous()
-    before = squarings_before(m)
-    power = scaled
-    for step in range(1, before + 1):
-        power = power @ power
-        if step % 5 == 0 and step < before:  # a norm of 1 falls to no less than (ρ/‖T‖)^32
-            power = power / torch.linalg.vector_norm(power)
+    before, squares = squarings_before(m), kernels.squares
+    power = _plainly_squared(scaled, before) if squares is None else _square.squared(scaled, before, squares)
 
     X = power @ _probes[m, matrix.device]
     M = matrix.new_empty(WIDTH, WIDTH)
@@ -102,17 +102,26 @@ def compressed(matrix: Tensor, kernels: Kernels, squarings: int, accuracy: float
     kernels.core_power(1, 512, R @ X, K, right, left, exponent, squarings - before)
 
     v = matrix.new_empty(19, m)  # as `plane` reads and writes them; then q's images, the start, and the squares of T's rows
-    start, squares, from_power = v[14:18], v[18], matrix.new_empty(2)
+    start, row_squares, from_power = v[14:18], v[18], matrix.new_empty(2)
     _products(kernels, X, right, start[0], None, R, left, start[2], 2)
     _products(kernels, power, start[0], v[0], None, power, start[2], v[2], 2)
-    _products(kernels, scaled, v[0], v[4], squares, scaled, v[2], v[5], 1)
+    _products(kernels, scaled, v[0], v[4], row_squares, scaled, v[2], v[5], 1)
     kernels.plane(2, 512, v, from_power, m)
     _products(kernels, scaled, v[10], v[12], None, scaled, v[11], v[13], 1)
     missed = torch.linalg.vector_norm(power.addmm_(X, R, alpha=-1))
     out = matrix.new_empty(6 + 4 * m)
-    tensors = (v[6], from_power, X, K, start[0], v[0], squares, missed, exponent, scale, out)
+    tensors = (v[6], from_power, X, K, start[0], v[0], row_squares, missed, exponent, scale, out)
     kernels.finish(1, 512, *tensors, m, parts(accuracy), 2**before)
     return out
+
+
+def _plainly_squared(power: Tensor, count: int) -> Tensor:
+    """As `_square.squared`, by library products."""
+    for step in range(1, count + 1):
+        power = power @ power
+        if step % 5 == 0 and step < count:  # a norm of 1 falls to no less than (ρ/‖T‖)^32
+            power = power / torch.linalg.vector_norm(power)
+    return power
 
 
 def _products(
