@@ -112,7 +112,7 @@ def _directories(places: Iterable[Path]) -> list[Path]:
         inside = sorted(file.parent for file in place.glob("*/config.json"))
         if (place / "config.json").is_file():
             found.append(place)
-        elif inside:
+        elif inside or (place / MEASURED).is_dir():
             found += inside + ([place / MEASURED] if (place / MEASURED).is_dir() else [])
         else:
             raise RefusedError(f"{place} is no directory of a run, and has none in it")

@@ -75,6 +75,14 @@ def filled(root: Path, tmp_path: Path) -> Path:
     return root
 
 
+def test_times_can_be_imported_on_their_own(root: Path, tmp_path: Path) -> None:
+    runs = several(tmp_path / "runs")
+    (tmp_path / "alone").mkdir()
+    (runs / "measured").rename(tmp_path / "alone" / "measured")
+    assert results.main(["import", str(tmp_path / "alone")]) == 0
+    assert [*tree(root / results.RUNS)] == ["measured/cost-cpu.json"]
+
+
 def tree(folder: Path) -> dict[str, bytes]:
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
 
