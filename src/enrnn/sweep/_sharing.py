@@ -9,7 +9,7 @@ RUNS_A_GPU = 10
 """Runs at a time on a GPU that is shared through MPS, where nobody says how many, and the machine has three cores for two of
 them.
 
-From a measurement (benchmarks/packing.py) of the adding problem on an H200 with 16 cores: 2.8 times as many runs a minute as one
+From a measurement (benchmarks/packing.py) of the adding problem on an H200 with 16 cores: 2.7 times as many runs a minute as one
 at a time.
 """
 
