@@ -142,6 +142,26 @@ def test_every_size_has_a_shape_within_the_chips_limits(chip: str, record: Recor
     record(cases=cases)
 
 
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_block_without_zeros_holds_both_parts_in_less(chip: str, record: Recorder) -> None:
+    """All sizes of the two parts that go into one block: every row and column has its place, and threads hold fewer weights."""
+    limits, cases = CHIPS[chip], 0
+    for q, s in itertools.product(range(225), range(225)):
+        shape = split_block(q, s, limits) if 0 < q + s <= 224 else None
+        if shape is None:
+            continue
+        groups, columns = shape.threads // shape.lanes, shape.lanes * shape.columns_a_chunk
+        plain = one_block(q + s, 1, limits)
+        assert plain is not None
+        assert 0 < q <= min(groups * (shape.rows - shape.short_rows), shape.long_chunks * columns)
+        assert 0 < s <= min(groups * shape.short_rows, (shape.chunks - shape.long_chunks) * columns)
+        assert max(shape.weights(False), shape.weights(True)) < plain.weights(False)
+        assert shape.shared_bytes(1, backward=True) <= limits.shared
+        cases += 1
+    assert cases > 1000
+    record(cases=cases)
+
+
 def test_a_matrix_too_large_has_none() -> None:
     assert shape_for(5000, 1, 1, H200) is None
     assert shape_for(400, 1, 1, NO_CLUSTERS["sm_86"]) is None

@@ -199,7 +199,7 @@ def defines(shape: Shape, nonlinearity: str, backward: bool) -> dict[str, int]:
 
 
 def _self_check(device: torch.device) -> str | None:
-    """On a chip never tested: a small recurrence in one block and one in a cluster, against the torch loop in float64."""
+    """On a chip never tested: a recurrence in a block, one without its zeros, one in a cluster, against the loop in float64."""
     from . import _torch
 
     generator = torch.Generator(device).manual_seed(0)
@@ -207,16 +207,18 @@ def _self_check(device: torch.device) -> str | None:
     def normal(*size: int) -> Tensor:
         return torch.randn(size, generator=generator, device=device, dtype=torch.float64)
 
-    for n in (37, 150, 300):
+    for n, q in ((37, 37), (150, 150), (150, 90), (300, 300)):
         if shape_for(n, 3, 1, limits_of(device)) is None:
             continue
         inputs, initial, upstream, bias = normal(5, 3, n), normal(3, n), normal(5, 3, n), -0.1 * normal(n).abs()
         weight = torch.linalg.qr(normal(n, n))[0]
+        weight[q:, :q] = 0
         exact = [torch.empty_like(inputs), torch.empty_like(initial), torch.empty_like(inputs), torch.empty_like(initial)]
         found = [each.float() for each in exact]
         _torch.forward(inputs, weight, bias, initial, "modrelu", None, exact[0], exact[1])
         _torch.backward(upstream, exact[0], weight, bias, "modrelu", None, exact[2], exact[3])
-        W, b = weight.float(), bias.float()
+        single, b = weight.float(), bias.float()
+        W = single if q == n else (single[:q, :q], single[:q, q:], single[q:, q:])
         forward(inputs.float(), W, b, initial.float(), "modrelu", None, found[0], found[1])
         backward(upstream.float(), exact[0].float(), W, b, "modrelu", None, found[2], found[3])
         if not all(torch.allclose(a.double(), b, rtol=1e-4, atol=1e-4) for a, b in zip(found, exact, strict=True)):

@@ -67,9 +67,9 @@ def kernels_for(matrix: Tensor, core_source: str, core_shared: int) -> Kernels |
         if capturing(matrix):
             return None
         source = SOURCE.read_text(encoding="utf-8")
-        four = _nvrtc.load(source, dict.fromkeys(Kernels._fields[:4], 0), device)
-        (core,) = _nvrtc.load(core_source, {"core_power": core_shared}, device, TILES=2, BLOCKS=1)
-        _kernels[device] = Kernels(four[0], four[1], four[2], four[3], core, _square.kernels_for(device))
+        orthonormalizer, products, plane, finish = _nvrtc.load(source, dict.fromkeys(Kernels._fields[:4], 0), device)
+        (core_power,) = _nvrtc.load(core_source, {"core_power": core_shared}, device, TILES=2, BLOCKS=1)
+        _kernels[device] = Kernels(orthonormalizer, products, plane, finish, core_power, _square.kernels_for(device))
     if (matrix.shape[-1], device) not in _probes:
         if capturing(matrix):
             return None

@@ -69,7 +69,7 @@ def defines(size_is_even: bool) -> dict[str, int]:
 
 def shared_bytes() -> int:
     """Shared memory of a thread block: what the largest of its shapes needs for its slabs, padded as in the source."""
-    shapes = [(TILE_M, TILE_N), (EDGE_ROWS, EDGE), (EDGE, EDGE_COLUMNS)][: 3 if EDGE > 0 else 1]
+    shapes = [(TILE_M, TILE_N), (EDGE_ROWS, EDGE), (EDGE, EDGE_COLUMNS)]
     return 8 * STAGES * max(rows * (TILE_K + 4) + TILE_K * (columns + 4) for rows, columns in shapes)
 
 

@@ -3,8 +3,8 @@
 // The matrix lives in shared memory and is squared there by the tensor cores (mma in float64: a true product, no lower precision
 // anywhere). 16 warps share out the product's tiles; sizes up to 32·TILES fit. With BLOCKS > 1, which needs clusters, TILES × 2 thread
 // blocks compute a tile of the product each, and give it to those that need it: the blocks of the same rows and of the same columns. These
-// count what has come (an mbarrier, one of two in turns), so that a squaring needs no barrier of the cluster. As soon as few eigenvalues seem to be left, one block reads λ, u and v off the power and checks them; when the check holds, the rest
-// is saved.
+// count what has come (an mbarrier, one of two in turns), so that a squaring needs no barrier of the cluster. As soon as few eigenvalues
+// seem to be left, one block reads λ, u and v off the power and checks them; when the check holds, the rest is saved.
 // All sums are taken in a fixed order: the same matrix gives the same bits.
 
 #define WARPS 16

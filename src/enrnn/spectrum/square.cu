@@ -23,7 +23,7 @@
 
 static_assert(TILE_M % (16 * WARPS_M) == 0 && TILE_N % (8 * WARPS_N) == 0, "every warp has the same number of tiles of 16 × 8");
 static_assert(TILE_K % (16 * WARPS_K) == 0, "fragments are loaded in turns, and a slab's first step follows another one's last");
-static_assert(EDGE % 16 == 0 && (WARPS_K == 1 || WARPS_K == 2), "an edge consists of whole tiles of 16 × 8; two halves can be added, not more");
+static_assert(EDGE > 0 && EDGE % 16 == 0 && (WARPS_K == 1 || WARPS_K == 2), "an edge consists of whole tiles of 16 × 8; two halves can be added, not more");
 
 // c += a·b, 16×8 by 8×8. Before Hopper there are only products of 8×4 by 4×8, of which this is four.
 __device__ __forceinline__ void mma(double (&c)[4], const double (&a)[4], const double (&b)[2]) {
@@ -265,7 +265,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) square(
         tile<HIGH, WIDE, WARPS_N>(A, C, m, sum_in, sum_out, number / aside * TILE_M, rows, number % aside * TILE_N, columns);
         return;
     }
-#if EDGE > 0
     // An edge is shared out evenly, so that no block has more to read than it must; below, in multiples of 8 columns.
     constexpr int HEIGHT = PARTS * 16 * EDGE_HIGH, LENGTH = PARTS * 8 * EDGE_WIDE;
     const int beside = columns < m ? (rows + HEIGHT - 1) / HEIGHT : 0, below = (m + LENGTH - 1) / LENGTH;
@@ -277,5 +276,4 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) square(
         const int length = ((m + below - 1) / below + 7) / 8 * 8, from = (number - beside) * length;
         tile<EDGE / 16, EDGE_WIDE, PARTS>(A, C, m, sum_in, sum_out, rows, m, from, min(m, from + length));
     }
-#endif
 }
