@@ -58,7 +58,7 @@ def test_several_sequences_to_a_block_or_cluster(n: int, full: bool, record: Rec
                 found.setdefault((shape.batch, shape.groups), shape)
         kinds = sorted(found, key=lambda kind: (-kind[1], kind[0]))
         for kind in kinds if full else kinds[(place + n // 10) % 2 :: 3]:
-            monkeypatch.setattr(_cuda, "shape_for", lambda *_, shape=found[kind]: shape)
+            monkeypatch.setattr(_cuda, "layout_for", lambda *_, shape=found[kind]: shape)
             for steps, batch in [(1, 1), (7, 2 * kind[0] + 1), (4, kind[0] - 1)]:
                 cases += 1
                 worst = max(worst, excess(_cuda, problem(steps, batch, n, name, lengths=place % 2 == 0), "cuda"))
@@ -99,7 +99,7 @@ class InBlocks:
             assert isinstance(weight, Tensor)
             blocks = weight[:q, :q], weight[:q, q:] if self.coupled else None, weight[q:, q:]
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(_cuda, "shape_for", lambda *_: self.shape)
+                patch.setattr(_cuda, "layout_for", lambda *_: self.shape)
                 getattr(_cuda, name)(*given[:place], blocks, *given[place + 1 :])
 
         return run

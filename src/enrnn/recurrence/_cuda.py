@@ -1,4 +1,4 @@
-"""The sweeps as one CUDA kernel each, `recurrence.cu`, compiled at run time."""
+"""The sweeps as one CUDA kernel each, `recurrence.cu` or, for many sequences, `wide.cu`, compiled at run time."""
 
 import functools
 from pathlib import Path
@@ -10,9 +10,12 @@ from torch import Tensor
 from .. import _nvrtc
 from .._nvrtc import Kernel
 from ..nonlinearities import NONLINEARITIES
-from ._shapes import Limits, Shape, shape_for
+from ._shapes import Limits, Shape, layout_for, shape_for
+from ._wide import Wide
 
+NONLINEARITIES_SOURCE = Path(__file__).with_name("nonlinearities.cu")
 SOURCE = Path(__file__).with_name("recurrence.cu")
+WIDE_SOURCE = Path(__file__).with_name("wide.cu")
 BIAS_SOURCE = Path(__file__).with_name("bias_gradient.cu")
 SIGMA = {"modrelu": 0, "relu": 1, "tanh": 2, "identity": 3, "paired_modrelu": 4, "leaky_relu": 5}
 TESTED = {(9, 0)}
@@ -71,10 +74,10 @@ def forward(
     final: Tensor,
 ) -> None:
     T, B, n = inputs.shape
-    kernels = _kernels_for(n, B, nonlinearity, False, inputs, weight)
+    kernels = _kernels_for(n, B, nonlinearity, False, inputs, weight, lengths)
     inputs, initial = in_rows(inputs), in_rows(initial)
     kernels.sweep(
-        *_grid(kernels.shape, B),
+        *kernels.grid(B, False),
         *(_packed(weight, n, kernels), as_vector(bias), as_vector(lengths)),
         *(initial, initial.stride(0), final, final.stride(0)),
         *(inputs, inputs.stride(0), inputs.stride(1)),
@@ -95,10 +98,10 @@ def backward(
     grad_initial: Tensor,
 ) -> None:
     T, B, n = states.shape
-    kernels = _kernels_for(n, B, nonlinearity, True, states, weight)
+    kernels = _kernels_for(n, B, nonlinearity, True, states, weight, lengths)
     grad_states, states = in_rows(grad_states), in_rows(states)
     kernels.sweep(
-        *_grid(kernels.shape, B),
+        *kernels.grid(B, True),
         *(_packed(weight, n, kernels), as_vector(bias), as_vector(lengths)),
         *(None, 0, grad_initial, grad_initial.stride(0)),
         *(grad_states, grad_states.stride(0), grad_states.stride(1)),
@@ -151,10 +154,9 @@ def _packed(weight: Tensor | Blocks, n: int, kernels: "Kernels") -> Tensor:
     """The matrix as the sweep's threads want it. A plain one is all long."""
     long, coupling, short = (weight, None, None) if isinstance(weight, Tensor) else weight
     blocks = (None if block is None else block.contiguous() for block in (long, coupling, short))
-    shape = kernels.shape
-    grid = shape.cluster * (shape.chunks + shape.shared_chunks)
-    packed = long.new_empty(grid * shape.quads * shape.threads * 4)
-    kernels.pack(grid, shape.threads, *blocks, packed, n, long.shape[0])
+    grid, threads, numbers = kernels.layout.packing
+    packed = long.new_empty(numbers)
+    kernels.pack(grid, threads, *blocks, packed, n, long.shape[0])
     return packed
 
 
@@ -162,40 +164,57 @@ def _long_size(weight: Tensor | Blocks) -> int:
     return len(weight if isinstance(weight, Tensor) else weight[0])
 
 
-def _grid(shape: Shape, sequences: int) -> tuple[int, int]:
-    return shape.cluster * -(-sequences // shape.batch), shape.threads
-
-
 class Kernels(NamedTuple):
-    """The two kernels of `recurrence.cu` for one shape, nonlinearity and direction."""
+    """The two kernels of `recurrence.cu` or `wide.cu` for one layout, nonlinearity and direction."""
 
-    shape: Shape
+    layout: Shape | Wide
     pack: Kernel
     sweep: Kernel
 
+    def grid(self, sequences: int, backward: bool) -> tuple[int, int]:
+        """Thread blocks, and threads of each."""
+        threads = self.layout.threads(backward) if isinstance(self.layout, Wide) else self.layout.threads
+        return self.layout.blocks(sequences), threads
 
-_loaded: dict[tuple[Shape, str, bool, torch.device], Kernels] = {}
+
+_loaded: dict[tuple[Shape | Wide, str, bool, bool, torch.device], Kernels] = {}
 
 
-def _kernels_for(n: int, sequences: int, nonlinearity: str, backward: bool, like: Tensor, weight: Tensor | Blocks) -> Kernels:
-    shape = shape_for(n, sequences, NONLINEARITIES[nonlinearity].parts, limits_of(like.device), _long_size(weight))
-    assert shape is not None  # or `why_not` would have said so
-    key = (shape, nonlinearity, backward, like.device)
+def _kernels_for(
+    n: int, sequences: int, nonlinearity: str, backward: bool, like: Tensor, weight: Tensor | Blocks, lengths: Tensor | None
+) -> Kernels:
+    parts, limits = NONLINEARITIES[nonlinearity].parts, limits_of(like.device)
+    layout = layout_for(n, sequences, parts, limits, _long_size(weight), pieces())
+    assert layout is not None  # or `why_not` would have said so
+    key = (layout, nonlinearity, backward, isinstance(layout, Wide) and lengths is not None, like.device)
     if key not in _loaded:
         forbid_loading()
-        given = defines(shape, nonlinearity, backward)
-        source = SOURCE.read_text(encoding="utf-8")
-        pack, sweep = _nvrtc.load(source, {"pack": 0, "sweep": given["SHARED_BYTES"]}, like.device, **given)
-        _loaded[key] = Kernels(shape, pack, sweep)
+        given = defines(layout, nonlinearity, backward, lengths is not None, limits)
+        shared = layout.shared_bytes if isinstance(layout, Wide) else given["SHARED_BYTES"]
+        pack, sweep = _nvrtc.load(source(layout), {"pack": 0, "sweep": shared}, like.device, **given)
+        _loaded[key] = Kernels(layout, pack, sweep)
     return _loaded[key]
 
 
-def defines(shape: Shape, nonlinearity: str, backward: bool) -> dict[str, int]:
+def pieces() -> int:
+    """Three are single precision. Where products of matrices may be less by torch's own switch, two are, which is more than TF32 has."""
+    return 2 if torch.backends.cuda.matmul.fp32_precision == "tf32" else 3
+
+
+def source(layout: Shape | Wide) -> str:
+    """The text of the kernels."""
+    files = NONLINEARITIES_SOURCE, WIDE_SOURCE if isinstance(layout, Wide) else SOURCE
+    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+
+
+def defines(layout: Shape | Wide, nonlinearity: str, backward: bool, lengths: bool, limits: Limits) -> dict[str, int]:
     """What the compiler has to be told."""
-    shared = shape.shared_bytes(NONLINEARITIES[nonlinearity].parts, backward)
-    given = {name.upper(): value for name, value in shape._asdict().items()}
-    given |= {"RESIDENT": shape.resident(backward), "UNROLL": shape.unroll}
-    return given | {"SIGMA": SIGMA[nonlinearity], "BACKWARD": int(backward), "SHARED_BYTES": shared}
+    always = {"SIGMA": SIGMA[nonlinearity], "BACKWARD": int(backward)}
+    if isinstance(layout, Wide):
+        return layout.defines(backward, lengths, limits) | always
+    shared = layout.shared_bytes(NONLINEARITIES[nonlinearity].parts, backward)
+    given = {name.upper(): value for name, value in layout._asdict().items()}
+    return given | always | {"RESIDENT": layout.resident(backward), "UNROLL": layout.unroll, "SHARED_BYTES": shared}
 
 
 def _self_check(device: torch.device) -> str | None:

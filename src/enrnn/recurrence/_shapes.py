@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from ._wide import Wide, wide_for
+
 REGISTERS_A_THREAD = 255
 BATCHES = (1, 2, 4, 5, 6, 8)
 """Sequences that one cluster may carry: the state is held in planes of four, and at most one of one or two."""
@@ -70,6 +72,15 @@ class Shape(NamedTuple):
         0.280, and untold it takes 128 as well.
         """
         return 2 if backward and self.short_rows and self.threads == 256 and self.weights(True) <= 84 else 1
+
+    def blocks(self, sequences: int) -> int:
+        return self.cluster * math.ceil(sequences / self.batch)
+
+    @property
+    def packing(self) -> tuple[int, int, int]:
+        """Thread blocks that lay out the matrix, their threads, and the floats that it takes then."""
+        blocks = self.cluster * (self.chunks + self.shared_chunks)
+        return blocks, self.threads, blocks * self.quads * self.threads * 4
 
     @property
     def unroll(self) -> int:
@@ -147,6 +158,14 @@ def shape_for(n: int, sequences: int, parts: int, limits: Limits, q: int | None 
     return min(candidates, key=lambda shape: _cost(shape, n, sequences, parts, limits), default=None)
 
 
+def layout_for(n: int, sequences: int, parts: int, limits: Limits, q: int | None = None, pieces: int = 3) -> Shape | Wide | None:
+    """The same, or one for the tensor cores where there are so many sequences that these are faster."""
+    shape, wide = shape_for(n, sequences, parts, limits, q), wide_for(n, sequences, parts, limits, q, pieces)
+    if wide is None or (shape is not None and _cost(shape, n, sequences, parts, limits) <= wide.cost(sequences, limits)):
+        return shape
+    return wide
+
+
 BETWEEN = 350
 """Cycles a step that two more launches cost, as measured over some 500 steps."""
 
@@ -159,19 +178,21 @@ def as_one(q: int, s: int, sequences: int, limits: Limits) -> bool:
     the coupling is what counts: its products, at 128 a cycle of a multiprocessor, and its reads and writes, measured at 8 bytes.
     """
     shapes = [
-        (q + s, shape_for(q + s, sequences, 1, limits, q)),
-        *((size, shape_for(size, sequences, 1, limits)) for size in (q, s)),
+        (q + s, layout_for(q + s, sequences, 1, limits, q)),
+        *((size, layout_for(size, sequences, 1, limits)) for size in (q, s)),
     ]
     whole, long, short = (_cost(shape, size, sequences, 1, limits) if shape else math.inf for size, shape in shapes)
     coupling = sequences * (q * s / 128 + 4 * (4 * q + s) / 8) / limits.clusters[0]
     return whole < long + short + BETWEEN + coupling
 
 
-def _cost(shape: Shape, n: int, sequences: int, parts: int, limits: Limits) -> float:
+def _cost(shape: Shape | Wide, n: int, sequences: int, parts: int, limits: Limits) -> float:
     """Cycles a step, counting clusters that have to wait for others to finish.
 
     Small blocks share a multiprocessor: each of three more took 0.3 of the time of one, with 64 units and with 96.
     """
+    if isinstance(shape, Wide):
+        return shape.cost(sequences, limits)
     clusters, at_once = math.ceil(sequences / shape.batch), limits.clusters[shape.cluster - 1]
     if shape.cluster == 1:
         room = limits.registers // (_up(shape.registers(parts), 8) * shape.threads)

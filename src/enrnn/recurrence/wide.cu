@@ -1,0 +1,266 @@
+// The recurrence h_t = s(x_t + W h_{t-1}, b) for many sequences, and its reverse sweep, by the tensor cores.
+//
+// A thread block carries 8·SPANS sequences from the first step to the last. A warp has 16 rows of W, a tile of them for every 16
+// columns, in registers all the time; the state stands in shared memory, in two copies taken in turns, so that a step costs one
+// barrier. There is no exchange between blocks.
+//
+// Tensor cores multiply numbers of 8 bits. A float of 24 bits is the sum of PIECES = 3 such numbers, w = w0 + w1 + w2, each 2^-8 or less
+// of the one before. Of the nine products of two of these sums, six are taken; the other three are below 2^-24 of the whole:
+//     W h = w0 h0 + (w1 h0 + w0 h1) + (w1 h1 + w0 h2 + w2 h0).
+// The tensor cores add in single precision, but cut off instead of rounding. So the small products are summed by them, and the
+// large one, which would shrink a little with every sum, only over 16 columns; these sums are then added as usual.
+// Fewer pieces are lower precision: with two, numbers of 16 bits (three products), with one, of 8.
+//
+// The reverse sweep is the same machine with W transposed, dz in the place of h, and the nonlinearity's pull-back.
+//
+// With SHORT_TILES > 0 the matrix is [[W_L, W_C], [0, W_S]]: tiles belong to the one part or to the other, and those of zeros are left
+// out. Rows of one part are then heavy, as they multiply with all tiles, and rows of the other are light; a warp may have EACH rows of
+// light tiles. ORDER says which rows a warp has, four bits each, so that all four quarters of a multiprocessor have about as much to do.
+//
+// Set by the compiler's command line: LONG_TILES, SHORT_TILES, SPANS, PIECES, EACH, ORDER, RESIDENT, LENGTHS, SIGMA, BACKWARD.
+
+constexpr int TILES = LONG_TILES + SHORT_TILES, PAIRS = (TILES + 1) / 2;
+constexpr bool SPLIT = SHORT_TILES > 0;
+constexpr int HEAVY = !SPLIT ? TILES : BACKWARD ? SHORT_TILES : LONG_TILES, LIGHT = TILES - HEAVY;  // rows of tiles
+constexpr int FIRST_HEAVY = SPLIT && BACKWARD ? LONG_TILES : 0, FIRST_LIGHT = BACKWARD ? 0 : LONG_TILES;
+constexpr int WARPS = HEAVY + (LIGHT + EACH - 1) / EACH, THREADS = 32 * WARPS;
+constexpr int HELD = TILES > EACH * LIGHT ? TILES : EACH * LIGHT;  // tiles in a warp's registers
+static_assert(WARPS <= 8, "a thread would not have 255 registers");
+
+// In a copy of the state, a lane's 16 bytes are what it multiplies two tiles with.
+typedef uint4 State[SPANS][PIECES][PAIRS][32];
+
+// The unit of row `row` of a tile, or -1 where the tile is only filled up. The parts of a complex unit are eight rows apart.
+__device__ int unit_of(int tile, int row, int n, int q) {
+    if (PARTS == 2) return tile * 8 + row % 8 < n / 2 ? tile * 8 + row % 8 + row / 8 * (n / 2) : -1;
+    const int slot = tile * 16 + row;
+    if (!SPLIT) return slot < n ? slot : -1;
+    if (tile < LONG_TILES) return slot < q ? slot : -1;
+    return slot - LONG_TILES * 16 + q < n ? slot - LONG_TILES * 16 + q : -1;
+}
+
+// Two floats in pieces, both numbers of a piece in one word.
+__device__ void split(float low, float high, unsigned (&word)[PIECES]) {
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) {
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word[p]) : "f"(high), "f"(low));
+        low -= __uint_as_float(word[p] << 16);
+        high -= __uint_as_float(word[p] & 0xffff0000u);
+    }
+}
+
+// Lay out W, or its transpose in the reverse sweep: a warp for each of TILES × TILES tiles. Within one, columns c and c + 8 are neighbours, as
+// rows r and r + 8 of the product are the same lane's.
+extern "C" __global__ void __launch_bounds__(32) pack(
+    const float* long_long,                     // [q, q]
+    const float* long_short,                    // [q, n - q] or null
+    const float* short_short,                   // [n - q, n - q]
+    uint4* packed, long long size, long long long_size)
+{
+    const int n = (int)size, q = (int)long_size, s = n - q, lane = threadIdx.x;
+    const auto weight = [&](int row, int column) {
+        const int here = unit_of(blockIdx.x / TILES, row, n, q), there = unit_of(blockIdx.x % TILES, column, n, q);
+        if (here < 0 || there < 0) return 0.f;
+        const long long i = BACKWARD ? there : here, j = BACKWARD ? here : there;
+        if (i < q) return j < q ? long_long[i * q + j] : long_short ? long_short[i * s + j - q] : 0.f;
+        return j < q ? 0.f : short_short[(i - q) * s + j - q];
+    };
+    unsigned word[4][PIECES];
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        const int row = lane / 4 + k % 2 * 8, column = lane % 4 + k / 2 * 4;
+        split(weight(row, column), weight(row, column + 8), word[k]);
+    }
+#pragma unroll
+    for (int p = 0; p < PIECES; p++) packed[(blockIdx.x * PIECES + p) * 32 + lane] = make_uint4(word[0][p], word[1][p], word[2][p], word[3][p]);
+}
+
+__device__ void mma(float (&sum)[4], const uint4& a, unsigned b0, unsigned b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+}
+
+struct Sums {
+    float large[4] = {}, small[3][4] = {};
+    __device__ float operator[](int i) const { return large[i] + (small[0][i] + (small[1][i] + small[2][i])); }
+};
+
+// A row of tiles, which stands in w from BASE on, times tiles FROM … TO - 1 of eight sequences' state.
+template <int FROM, int TO, int BASE>
+__device__ Sums multiplied(const uint4 (&w)[HELD][PIECES], const uint4 (&state)[PIECES][PAIRS][32], int mine) {
+    Sums sums;
+    uint4 h[PIECES];
+#pragma unroll
+    for (int k = FROM; k < TO; k++) {
+        if (k % 2 == 0 || k == FROM)
+#pragma unroll
+            for (int p = 0; p < PIECES; p++) h[p] = state[p][k / 2][mine];
+        const auto add = [&](float (&sum)[4], int i, int j) { mma(sum, w[BASE + k - FROM][i], k % 2 ? h[j].z : h[j].x, k % 2 ? h[j].w : h[j].y); };
+        float large[4] = {};
+        add(large, 0, 0);  // those that add to the same sum are apart, as each waits for the one before
+        if constexpr (PIECES > 1) add(sums.small[0], 1, 0);
+        if constexpr (PIECES > 2) {
+            add(sums.small[1], 1, 1);
+            add(sums.small[2], PIECES - 1, 0);
+        }
+        if constexpr (PIECES > 1) add(sums.small[PIECES == 2], 0, 1);
+        if constexpr (PIECES > 2) add(sums.small[1], 0, PIECES - 1);
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums.large[i] += large[i];
+    }
+    return sums;
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sweep(
+    const uint4* packed,                        // W, or its transpose in the reverse sweep, as `pack` has written it
+    const float* bias,                          // [n / PARTS] or null
+    const long long* lengths,                   // [B], or null without LENGTHS
+    const float* start, long long start_row,    // [B, n] or null: the state before the first step
+    float* finish, long long finish_row,        // [B, n]: the state after the last step, or the gradient of the initial state
+    const float* x, long long x_step, long long x_row,        // [T, B, n]: x, or dL/dh
+    const float* h, long long h_step, long long h_row,        // [T, B, n]: the states, read in the reverse sweep
+    float* out, long long out_step, long long out_row,        // [T, B, n]: the states, or dz; null where nobody wants them
+    long long steps, long long B, long long size, long long long_size)
+{
+    extern __shared__ __align__(16) unsigned char raw[];
+    State* const copies = reinterpret_cast<State*>(raw);
+    const int T = (int)steps, n = (int)size, lane = threadIdx.x % 32, row = lane / 4;
+    const int job = (int)((unsigned long long)ORDER >> threadIdx.x / 32 * 4 & 15);
+    const bool heavy = job < HEAVY;
+    const int tile = heavy ? FIRST_HEAVY + job : FIRST_LIGHT + (job - HEAVY) * EACH, rows = heavy ? 1 : min(EACH, TILES - HEAVY - (job - HEAVY) * EACH);
+    const int mine = lane ^ (lane >> 3 & 1) << 2;  // so mixed that stores meet fewer others of the same bank
+    const long long first = (long long)blockIdx.x * 8 * SPANS + lane % 4 * 2;  // of this lane's two neighbouring sequences in a span
+    const int left = (int)min(B - first, 8LL * SPANS), spans = (int)min((long long)SPANS, (B - (long long)blockIdx.x * 8 * SPANS + 7) / 8);
+    const int unit = unit_of(tile, row, n, (int)long_size), apart = PARTS == 2 ? n / 2 : 8;  // the first row's, and from there to the second's
+    bool there[EACH][2];
+    float b[EACH][2];
+#pragma unroll
+    for (int e = 0; e < EACH; e++)
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            there[e][r] = e < rows && unit_of(tile + e, row + 8 * r, n, (int)long_size) >= 0;
+            b[e][r] = bias && there[e][r] ? bias[unit + 16 * e + (PARTS == 1 ? 8 * r : 0)] : 0.f;
+        }
+
+    uint4 w[HELD][PIECES];
+#pragma unroll
+    for (int k = 0; k < HELD; k++)
+#pragma unroll
+        for (int p = 0; p < PIECES; p++) {
+            const int e = heavy || LIGHT == 0 ? 0 : k / (LIGHT ? LIGHT : 1), column = heavy ? k : FIRST_LIGHT + k - e * LIGHT;
+            if (heavy ? k < TILES : e < rows) w[k][p] = packed[(((tile + e) * TILES + column) * PIECES + p) * 32 + lane];
+        }
+
+    // This lane's four numbers of a span and a row of tiles: rows r and r + 8, of two sequences each.
+    const auto real = [&](int e, int span, int i) { return there[e][i / 2] && span * 8 + i % 2 < left; };
+    const auto at = [&](int e, int i, long long of_row) { return i % 2 * of_row + 16 * e + i / 2 * apart; };
+    const auto keep = [&](State& state, int e, int span, const float (&v)[4]) {
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            unsigned word[PIECES];
+            split(v[c], v[2 + c], word);
+            const int reader = lane % 4 * 8 + c * 4 + row % 4, place = reader ^ (reader >> 3 & 1) << 2;
+#pragma unroll
+            for (int p = 0; p < PIECES; p++) reinterpret_cast<unsigned*>(&state[span][p][(tile + e) / 2][place])[(tile + e) % 2 * 2 + row / 4] = word[p];
+        }
+    };
+    // What is read from memory, a span before its use. Pointers are those of the lane's first number.
+    const long long origin = BACKWARD ? T - 1 : 0, sign = BACKWARD ? -1 : 1;
+    const float *x_next = x + origin * x_step + first * x_row + unit, *h_next = h + origin * h_step + first * h_row + unit;
+    float* out_next = out + origin * out_step + first * out_row + unit;
+    float ahead[1 + BACKWARD][EACH][4];
+    const auto onwards = [&](int span, long long step, long long of_row) { return span + 1 < spans ? 8 * of_row : sign * step - (spans - 1) * 8 * of_row; };
+    const auto fetch = [&](int span, bool some) {
+#pragma unroll
+        for (int e = 0; e < EACH; e++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                ahead[0][e][i] = some && real(e, span, i) ? x_next[at(e, i, x_row)] : 0.f;
+                if (BACKWARD) ahead[BACKWARD][e][i] = some && real(e, span, i) ? h_next[at(e, i, h_row)] : 0.f;
+            }
+        x_next += onwards(span, x_step, x_row);
+        if (BACKWARD) h_next += onwards(span, h_step, h_row);
+    };
+    const auto last = [&](int e, int span, int i) -> float& { return finish[(first + span * 8) * finish_row + unit + at(e, i, finish_row)]; };
+    const auto length = [&](int span, int i) { return lengths[first + span * 8 + i % 2]; };
+
+    for (int span = 0; span < spans; span++)
+#pragma unroll
+        for (int e = 0; e < EACH; e++)
+            if (e < rows) {
+                float v[4];
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    v[i] = start && real(e, span, i) ? start[(first + span * 8) * start_row + unit + at(e, i, start_row)] : 0.f;
+                    if (!BACKWARD && (LENGTHS || T == 0) && real(e, span, i)) last(e, span, i) = v[i];
+                }
+                keep(copies[0], e, span, v);
+            }
+    fetch(0, T > 0);
+    __syncthreads();
+
+    int step = 0, t = (int)origin;
+    const auto finished = [&](int e, int span, const Sums& sums, const float (&read)[1 + BACKWARD][4]) {
+        float z[4], v[4];
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            z[i] = sums[i] + read[0][i];
+            if (BACKWARD && LENGTHS && real(e, span, i) && t + 1 < T && t + 1 >= length(span, i)) z[i] += last(e, span, i);
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            if (PARTS == 1 || i < 2) {  // both parts of a complex unit at once
+                float from[PARTS], to[PARTS], state[PARTS];
+#pragma unroll
+                for (int p = 0; p < PARTS; p++) from[p] = z[i + 2 * p], state[p] = read[BACKWARD][i + 2 * p];
+                if (BACKWARD) pull_back(from, state, b[e][i / 2], to);
+                else activate(from, b[e][i / 2], to);
+#pragma unroll
+                for (int p = 0; p < PARTS; p++) v[i + 2 * p] = to[p];
+            }
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            if (!real(e, span, i)) {
+                v[i] = 0.f;
+                continue;
+            }
+            if (LENGTHS) {
+                const bool over = t >= length(span, i);
+                if (BACKWARD && over) last(e, span, i) = z[i], v[i] = 0.f;
+                if (!BACKWARD && over) v[i] = last(e, span, i);
+                if (!BACKWARD && !over) last(e, span, i) = v[i];
+            } else if (!BACKWARD && step == T - 1) last(e, span, i) = v[i];
+            if (out) out_next[at(e, i, out_row)] = v[i];
+        }
+        keep(copies[step + 1 & 1], e, span, v);
+    };
+    const auto product = [&](int span, auto todo) {  // of all this warp's rows
+        const auto& state = copies[step & 1][span];
+        if (heavy) todo(0, multiplied<0, TILES, 0>(w, state, mine));
+        else if constexpr (LIGHT > 0) {
+            todo(0, multiplied<FIRST_LIGHT, FIRST_LIGHT + LIGHT, 0>(w, state, mine));
+            if constexpr (EACH > 1)
+                if (rows > 1) todo(1, multiplied<FIRST_LIGHT, FIRST_LIGHT + LIGHT, LIGHT>(w, state, mine));
+        }
+    };
+    for (; step < T; step++, t += (int)sign) {
+        for (int span = 0; span < spans; span++) {
+            float read[EACH][1 + BACKWARD][4];
+#pragma unroll
+            for (int i = 0; i < 4 * EACH; i++) read[i / 4][0][i % 4] = ahead[0][i / 4][i % 4], read[i / 4][BACKWARD][i % 4] = ahead[BACKWARD][i / 4][i % 4];
+            const bool turn = span + 1 == spans;
+            fetch(turn ? 0 : span + 1, !turn || step + 1 < T);
+            product(span, [&](int e, const Sums& sums) { finished(e, span, sums, read[e]); });
+            out_next += onwards(span, out_step, out_row);
+        }
+        __syncthreads();
+    }
+    if (BACKWARD)
+        for (int span = 0; span < spans; span++)
+            product(span, [&](int e, const Sums& sums) {
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    if (real(e, span, i)) last(e, span, i) = LENGTHS && T > 0 && length(span, i) <= 0 ? last(e, span, i) + sums[i] : sums[i];
+            });
+}
