@@ -184,14 +184,13 @@ def _kernels_for(
     n: int, sequences: int, nonlinearity: str, backward: bool, like: Tensor, weight: Tensor | Blocks, lengths: Tensor | None
 ) -> Kernels:
     parts, limits = NONLINEARITIES[nonlinearity].parts, limits_of(like.device)
-    layout = layout_for(n, sequences, parts, limits, _long_size(weight), pieces())
+    layout = layout_for(n, sequences, parts, limits, _long_size(weight), backward, pieces())
     assert layout is not None  # or `why_not` would have said so
     key = (layout, nonlinearity, backward, isinstance(layout, Wide) and lengths is not None, like.device)
     if key not in _loaded:
         forbid_loading()
         given = defines(layout, nonlinearity, backward, lengths is not None, limits)
-        shared = layout.shared_bytes if isinstance(layout, Wide) else given["SHARED_BYTES"]
-        pack, sweep = _nvrtc.load(source(layout), {"pack": 0, "sweep": shared}, like.device, **given)
+        pack, sweep = _nvrtc.load(source(layout), {"pack": 0, "sweep": given["SHARED_BYTES"]}, like.device, **given)
         _loaded[key] = Kernels(layout, pack, sweep)
     return _loaded[key]
 

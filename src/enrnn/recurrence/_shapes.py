@@ -158,10 +158,12 @@ def shape_for(n: int, sequences: int, parts: int, limits: Limits, q: int | None 
     return min(candidates, key=lambda shape: _cost(shape, n, sequences, parts, limits), default=None)
 
 
-def layout_for(n: int, sequences: int, parts: int, limits: Limits, q: int | None = None, pieces: int = 3) -> Shape | Wide | None:
+def layout_for(
+    n: int, sequences: int, parts: int, limits: Limits, q: int | None = None, backward: bool = False, pieces: int = 3
+) -> Shape | Wide | None:
     """The same, or one for the tensor cores where there are so many sequences that these are faster."""
-    shape, wide = shape_for(n, sequences, parts, limits, q), wide_for(n, sequences, parts, limits, q, pieces)
-    if wide is None or (shape is not None and _cost(shape, n, sequences, parts, limits) <= wide.cost(sequences, limits)):
+    shape, wide = shape_for(n, sequences, parts, limits, q), wide_for(n, sequences, parts, limits, q, backward, pieces)
+    if wide is None or (shape is not None and _cost(shape, n, sequences, parts, limits) <= wide.cost(sequences, backward, limits)):
         return shape
     return wide
 
@@ -192,7 +194,7 @@ def _cost(shape: Shape | Wide, n: int, sequences: int, parts: int, limits: Limit
     Small blocks share a multiprocessor: each of three more took 0.3 of the time of one, with 64 units and with 96.
     """
     if isinstance(shape, Wide):
-        return shape.cost(sequences, limits)
+        return shape.cost(sequences, False, limits)
     clusters, at_once = math.ceil(sequences / shape.batch), limits.clusters[shape.cluster - 1]
     if shape.cluster == 1:
         room = limits.registers // (_up(shape.registers(parts), 8) * shape.threads)

@@ -42,16 +42,14 @@ class Wide(NamedTuple):
     def threads(self, backward: bool) -> int:
         return 32 * len(self.jobs(backward))
 
-    @property
-    def registers(self) -> int:
+    def registers(self, backward: bool) -> int:
         """What a thread takes, at most: weights, and what the compiler was seen to need beside them."""
-        held = max(self.jobs(False) + self.jobs(True))
-        return (4 * self.pieces * held + 112 + 7) // 8 * 8
+        return (4 * self.pieces * max(self.jobs(backward)) + 124 + 7) // 8 * 8
 
-    @property
-    def shared_bytes(self) -> int:
-        """Two copies of the state."""
-        return 2 * self.spans * self.pieces * math.ceil(self.tiles / 2) * 512
+    def shared_bytes(self, backward: bool) -> int:
+        """The size of the kernel's `Shared`: two copies of the state, and what is fetched ahead."""
+        state, ahead = self.pieces * math.ceil(self.tiles / 2) * 512, self.tiles * 640 * (2 if backward else 1)
+        return self.spans * (2 * state + ahead)
 
     def blocks(self, sequences: int) -> int:
         return math.ceil(sequences / (8 * self.spans))
@@ -61,11 +59,11 @@ class Wide(NamedTuple):
         """Thread blocks that lay out the matrix, their threads, and the floats that it takes then."""
         return self.tiles**2, 32, self.tiles**2 * self.pieces * 128
 
-    def resident(self, limits: "Limits") -> int:
+    def resident(self, backward: bool, limits: "Limits") -> int:
         """Thread blocks that a multiprocessor should have registers for."""
-        warps = math.ceil(max(self.threads(False), self.threads(True)) / 128) * 4  # whole rounds of the four quarters
-        by_registers = limits.registers // (32 * warps * self.registers)
-        return max(1, min(by_registers, limits.shared // self.shared_bytes))
+        threads = math.ceil(self.threads(backward) / 128) * 128  # whole rounds of the four quarters
+        by_registers = limits.registers // (threads * self.registers(backward))
+        return max(1, min(by_registers, limits.shared // self.shared_bytes(backward)))
 
     def order(self, backward: bool) -> tuple[int, ...]:
         """Which job each warp has. Warps w, w + 4, … are of the same quarter of a multiprocessor."""
@@ -86,19 +84,20 @@ class Wide(NamedTuple):
         order, jobs = self.order(backward), self.jobs(backward)
         return max(sum(jobs[job] for job in order[quarter::4]) for quarter in range(4))
 
-    def cost(self, sequences: int, limits: "Limits") -> float:
-        """Cycles a step, forward and in reverse on average, counting blocks that have to wait for others to finish."""
+    def cost(self, sequences: int, backward: bool, limits: "Limits") -> float:
+        """Cycles a step, counting blocks that have to wait for others to finish."""
         blocks, at_once = self.blocks(sequences), limits.clusters[0]
-        together = max(1, min(self.resident(limits), math.ceil(blocks / at_once)))
+        together = max(1, min(self.resident(backward, limits), math.ceil(blocks / at_once)))
         waves = math.ceil(blocks / (at_once * together))
-        products = self.pieces * (self.pieces + 1) / 2 * (self.busiest(False) + self.busiest(True)) / 2
+        products = self.pieces * (self.pieces + 1) / 2 * self.busiest(backward)
         return waves * (max(together * PRODUCT * products, SPAN) * self.spans + STEP)
 
     def defines(self, backward: bool, lengths: bool, limits: "Limits") -> dict[str, int]:
         """What the compiler has to be told."""
         order = sum(job << 4 * warp for warp, job in enumerate(self.order(backward)))
         given = {name.upper(): value for name, value in self._asdict().items()}
-        return given | {"EACH": self.each, "ORDER": order, "RESIDENT": self.resident(limits), "LENGTHS": int(lengths)}
+        given |= {"EACH": self.each, "ORDER": order, "RESIDENT": self.resident(backward, limits), "LENGTHS": int(lengths)}
+        return given | {"SHARED_BYTES": self.shared_bytes(backward)}
 
 
 PRODUCT, SPAN, STEP = 8, 1000, 400
@@ -106,12 +105,14 @@ PRODUCT, SPAN, STEP = 8, 1000, 400
 
 
 @functools.lru_cache(maxsize=1024)
-def wide_for(n: int, sequences: int, parts: int, limits: "Limits", q: int | None = None, pieces: int = 3) -> Wide | None:
+def wide_for(
+    n: int, sequences: int, parts: int, limits: "Limits", q: int | None = None, backward: bool = False, pieces: int = 3
+) -> Wide | None:
     """The fastest, or None where the matrix has no room."""
     long, short = (q, n - q) if q and n > q and parts == 1 else (n, 0)
     tiles = math.ceil(long / parts / (16 // parts)), math.ceil(short / 16)
     small = Wide(*tiles, 1)
-    if max(small.threads(False), small.threads(True)) > 32 * MOST_WARPS or small.registers > 256:
+    if small.threads(backward) > 32 * MOST_WARPS or small.registers(backward) > 255:
         return None
-    fitting = [wide for spans in range(1, 13) if (wide := Wide(*tiles, spans, pieces)).shared_bytes <= limits.shared]
-    return min(fitting, key=lambda wide: wide.cost(sequences, limits), default=None)
+    fitting = [wide for spans in range(1, 13) if (wide := Wide(*tiles, spans, pieces)).shared_bytes(backward) <= limits.shared]
+    return min(fitting, key=lambda wide: wide.cost(sequences, backward, limits), default=None)

@@ -2,7 +2,7 @@
 //
 // A thread block carries 8·SPANS sequences from the first step to the last. A warp has 16 rows of W, a tile of them for every 16
 // columns, in registers all the time; the state stands in shared memory, in two copies taken in turns, so that a step costs one
-// barrier. There is no exchange between blocks.
+// barrier. There is no exchange between blocks. What a warp reads from memory is fetched a step before its use.
 //
 // Tensor cores multiply numbers of 8 bits. A float of 24 bits is the sum of PIECES = 3 such numbers, w = w0 + w1 + w2, each 2^-8 or less
 // of the one before. Of the nine products of two of these sums, six are taken; the other three are below 2^-24 of the whole:
@@ -17,7 +17,7 @@
 // out. Rows of one part are then heavy, as they multiply with all tiles, and rows of the other are light; a warp may have EACH rows of
 // light tiles. ORDER says which rows a warp has, four bits each, so that all four quarters of a multiprocessor have about as much to do.
 //
-// Set by the compiler's command line: LONG_TILES, SHORT_TILES, SPANS, PIECES, EACH, ORDER, RESIDENT, LENGTHS, SIGMA, BACKWARD.
+// Set by the compiler's command line: LONG_TILES, SHORT_TILES, SPANS, PIECES, EACH, ORDER, RESIDENT, LENGTHS, SIGMA, BACKWARD, SHARED_BYTES.
 
 constexpr int TILES = LONG_TILES + SHORT_TILES, PAIRS = (TILES + 1) / 2;
 constexpr bool SPLIT = SHORT_TILES > 0;
@@ -29,6 +29,22 @@ static_assert(WARPS <= 8, "a thread would not have 255 registers");
 
 // In a copy of the state, a lane's 16 bytes are what it multiplies two tiles with.
 typedef uint4 State[SPANS][PIECES][PAIRS][32];
+constexpr int COPY_BYTES = sizeof(State), SPAN_BYTES = COPY_BYTES / SPANS, TILE_BYTES = 8 * 20 * 4;
+
+constexpr int STREAMS = BACKWARD ? 2 : 1;  // what is read at each step: x, or dL/dh and h
+// Of a step: [sequence][row], filled up so that the lanes of a warp read from different banks.
+typedef float Ahead[STREAMS][SPANS][TILES][8][20];
+
+struct Shared {
+    State state[2];
+    Ahead ahead;
+};
+static_assert(sizeof(Shared) == SHARED_BYTES, "the launch would not give as much shared memory as the kernel takes");
+
+template <int N>
+struct Number {
+    static constexpr int value = N;
+};
 
 // The unit of row `row` of a tile, or -1 where the tile is only filled up. The parts of a complex unit are eight rows apart.
 __device__ int unit_of(int tile, int row, int n, int q) {
@@ -81,35 +97,31 @@ __device__ void mma(float (&sum)[4], const uint4& a, unsigned b0, unsigned b1) {
         : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
 }
 
-struct Sums {
-    float large[4] = {}, small[3][4] = {};
-    __device__ float operator[](int i) const { return large[i] + (small[0][i] + (small[1][i] + small[2][i])); }
-};
-
-// A row of tiles, which stands in w from BASE on, times tiles FROM … TO - 1 of eight sequences' state.
+// z: a row of tiles, which stands in w from BASE on, times tiles FROM … TO - 1 of eight sequences' state, of which a lane's first part is given.
 template <int FROM, int TO, int BASE>
-__device__ Sums multiplied(const uint4 (&w)[HELD][PIECES], const uint4 (&state)[PIECES][PAIRS][32], int mine) {
-    Sums sums;
+__device__ void multiplied(const uint4 (&w)[HELD][PIECES], const unsigned char* state, float (&z)[4]) {
+    float sum[4] = {}, small[3][4] = {};
     uint4 h[PIECES];
 #pragma unroll
     for (int k = FROM; k < TO; k++) {
         if (k % 2 == 0 || k == FROM)
 #pragma unroll
-            for (int p = 0; p < PIECES; p++) h[p] = state[p][k / 2][mine];
-        const auto add = [&](float (&sum)[4], int i, int j) { mma(sum, w[BASE + k - FROM][i], k % 2 ? h[j].z : h[j].x, k % 2 ? h[j].w : h[j].y); };
+            for (int p = 0; p < PIECES; p++) h[p] = *reinterpret_cast<const uint4*>(state + (p * PAIRS + k / 2) * 512);
+        const auto add = [&](float (&to)[4], int i, int j) { mma(to, w[BASE + k - FROM][i], k % 2 ? h[j].z : h[j].x, k % 2 ? h[j].w : h[j].y); };
         float large[4] = {};
         add(large, 0, 0);  // those that add to the same sum are apart, as each waits for the one before
-        if constexpr (PIECES > 1) add(sums.small[0], 1, 0);
+        if constexpr (PIECES > 1) add(small[0], 1, 0);
         if constexpr (PIECES > 2) {
-            add(sums.small[1], 1, 1);
-            add(sums.small[2], PIECES - 1, 0);
+            add(small[1], 1, 1);
+            add(small[2], PIECES - 1, 0);
         }
-        if constexpr (PIECES > 1) add(sums.small[PIECES == 2], 0, 1);
-        if constexpr (PIECES > 2) add(sums.small[1], 0, PIECES - 1);
+        if constexpr (PIECES > 1) add(small[PIECES == 2], 0, 1);
+        if constexpr (PIECES > 2) add(small[1], 0, PIECES - 1);
 #pragma unroll
-        for (int i = 0; i < 4; i++) sums.large[i] += large[i];
+        for (int i = 0; i < 4; i++) sum[i] += large[i];
     }
-    return sums;
+#pragma unroll
+    for (int i = 0; i < 4; i++) z[i] = sum[i] + (small[0][i] + (small[1][i] + small[2][i]));
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sweep(
@@ -124,22 +136,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sweep(
     long long steps, long long B, long long size, long long long_size)
 {
     extern __shared__ __align__(16) unsigned char raw[];
-    State* const copies = reinterpret_cast<State*>(raw);
-    const int T = (int)steps, n = (int)size, lane = threadIdx.x % 32, row = lane / 4;
+    Shared& shared = *reinterpret_cast<Shared*>(raw);
+    const int T = (int)steps, n = (int)size, q = (int)long_size, lane = threadIdx.x % 32, row = lane / 4;
     const int job = (int)((unsigned long long)ORDER >> threadIdx.x / 32 * 4 & 15);
     const bool heavy = job < HEAVY;
-    const int tile = heavy ? FIRST_HEAVY + job : FIRST_LIGHT + (job - HEAVY) * EACH, rows = heavy ? 1 : min(EACH, TILES - HEAVY - (job - HEAVY) * EACH);
-    const int mine = lane ^ (lane >> 3 & 1) << 2;  // so mixed that stores meet fewer others of the same bank
-    const long long first = (long long)blockIdx.x * 8 * SPANS + lane % 4 * 2;  // of this lane's two neighbouring sequences in a span
-    const int left = (int)min(B - first, 8LL * SPANS), spans = (int)min((long long)SPANS, (B - (long long)blockIdx.x * 8 * SPANS + 7) / 8);
-    const int unit = unit_of(tile, row, n, (int)long_size), apart = PARTS == 2 ? n / 2 : 8;  // the first row's, and from there to the second's
+    const int tile = heavy ? FIRST_HEAVY + job : FIRST_LIGHT + (job - HEAVY) * EACH, rows = heavy ? 1 : min(EACH, LIGHT - (job - HEAVY) * EACH);
+    const long long block = (long long)blockIdx.x * 8 * SPANS, first = block + lane % 4 * 2;  // of this lane's two neighbouring sequences in a span
+    const int left = (int)min(B - first, 8LL * SPANS);
+    const int unit = unit_of(tile, row, n, q), apart = PARTS == 2 ? n / 2 : 8;  // the first row's, and from there to the second's
     bool there[EACH][2];
     float b[EACH][2];
 #pragma unroll
     for (int e = 0; e < EACH; e++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            there[e][r] = e < rows && unit_of(tile + e, row + 8 * r, n, (int)long_size) >= 0;
+            there[e][r] = e < rows && unit_of(tile + e, row + 8 * r, n, q) >= 0;
             b[e][r] = bias && there[e][r] ? bias[unit + 16 * e + (PARTS == 1 ? 8 * r : 0)] : 0.f;
         }
 
@@ -155,37 +166,58 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sweep(
     // This lane's four numbers of a span and a row of tiles: rows r and r + 8, of two sequences each.
     const auto real = [&](int e, int span, int i) { return there[e][i / 2] && span * 8 + i % 2 < left; };
     const auto at = [&](int e, int i, long long of_row) { return i % 2 * of_row + 16 * e + i / 2 * apart; };
-    const auto keep = [&](State& state, int e, int span, const float (&v)[4]) {
+    // Places in shared memory, by their bytes: as numbers that the compiler takes for given, or it would count them out every time.
+    const auto given_place = [&](const void* at) {
+        int bytes = (int)(reinterpret_cast<const unsigned char*>(at) - raw);
+        asm volatile("" : "+r"(bytes));
+        return bytes;
+    };
+    const int reader = lane % 4 * 8 + row % 4;  // of this lane's first sequence; of the second, the fourth lane from there
+    const int to_state = given_place(reinterpret_cast<unsigned*>(&shared.state[0][0][0][tile / 2][reader ^ (reader >> 3 & 1) << 2]) + tile % 2 * 2 + row / 4);
+    const int from_state = given_place(&shared.state[0][0][0][0][lane ^ (lane >> 3 & 1) << 2]);  // so mixed that stores meet fewer others of the same bank
+    const int to_ahead = given_place(&shared.ahead[0][0][tile][lane / 16][lane % 16]), from_ahead = given_place(&shared.ahead[0][0][tile][lane % 4 * 2][row]);
+    const auto keep = [&](int copy, int e, int span, const float (&v)[4]) {
+        const int from_even = FIRST_LIGHT % 2 ? 512 - 8 : 8;  // from a light tile's place to the next one's
+        const int place = to_state + copy * COPY_BYTES + span * SPAN_BYTES + e * from_even;
 #pragma unroll
         for (int c = 0; c < 2; c++) {
             unsigned word[PIECES];
             split(v[c], v[2 + c], word);
-            const int reader = lane % 4 * 8 + c * 4 + row % 4, place = reader ^ (reader >> 3 & 1) << 2;
 #pragma unroll
-            for (int p = 0; p < PIECES; p++) reinterpret_cast<unsigned*>(&state[span][p][(tile + e) / 2][place])[(tile + e) % 2 * 2 + row / 4] = word[p];
+            for (int p = 0; p < PIECES; p++) *reinterpret_cast<unsigned*>(raw + (place ^ c * 64) + p * PAIRS * 512) = word[p];
         }
     };
-    // What is read from memory, a span before its use. Pointers are those of the lane's first number.
+
+    // Fetching: a lane has a row of every second sequence.
     const long long origin = BACKWARD ? T - 1 : 0, sign = BACKWARD ? -1 : 1;
-    const float *x_next = x + origin * x_step + first * x_row + unit, *h_next = h + origin * h_step + first * h_row + unit;
-    float* out_next = out + origin * out_step + first * out_row + unit;
-    float ahead[1 + BACKWARD][EACH][4];
-    const auto onwards = [&](int span, long long step, long long of_row) { return span + 1 < spans ? 8 * of_row : sign * step - (spans - 1) * 8 * of_row; };
-    const auto fetch = [&](int span, bool some) {
+    const int column = unit_of(tile, lane % 16, n, q), fetched = (int)min(B - block, 8LL * SPANS) - lane / 16;
+    bool present[EACH];
 #pragma unroll
-        for (int e = 0; e < EACH; e++)
+    for (int e = 0; e < EACH; e++) present[e] = e < rows && unit_of(tile + e, lane % 16, n, q) >= 0;
+    const float* next[2] = {x + origin * x_step + (block + lane / 16) * x_row + column, h + origin * h_step + (block + lane / 16) * h_row + column};
+    const auto fetch = [&](auto count, int span, bool some) {  // of `count` rows of tiles at most
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                ahead[0][e][i] = some && real(e, span, i) ? x_next[at(e, i, x_row)] : 0.f;
-                if (BACKWARD) ahead[BACKWARD][e][i] = some && real(e, span, i) ? h_next[at(e, i, h_row)] : 0.f;
+        for (int stream = 0; stream < STREAMS; stream++)
+#pragma unroll
+            for (int j = 0; j < 8; j += 2) {
+#pragma unroll
+                for (int e = 0; e < count.value; e++) {
+                    const unsigned to = (unsigned)__cvta_generic_to_shared(raw) + to_ahead + (stream * SPANS + span) * TILES * TILE_BYTES + e * TILE_BYTES + j * 80;
+                    const int bytes = some && present[e] && span * 8 + j < fetched ? 4 : 0;
+                    if (e == 0 || e < rows) asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(next[stream] + 16 * e), "r"(bytes) : "memory");
+                }
+                next[stream] += 2 * (stream ? h_row : x_row);
             }
-        x_next += onwards(span, x_step, x_row);
-        if (BACKWARD) h_next += onwards(span, h_step, h_row);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+        if (span + 1 == SPANS)
+#pragma unroll
+            for (int stream = 0; stream < STREAMS; stream++) next[stream] += sign * (stream ? h_step : x_step) - 8 * SPANS * (stream ? h_row : x_row);
     };
+    float* out_next = out + origin * out_step + first * out_row + unit;
     const auto last = [&](int e, int span, int i) -> float& { return finish[(first + span * 8) * finish_row + unit + at(e, i, finish_row)]; };
     const auto length = [&](int span, int i) { return lengths[first + span * 8 + i % 2]; };
 
-    for (int span = 0; span < spans; span++)
+    for (int span = 0; span < SPANS; span++) {
 #pragma unroll
         for (int e = 0; e < EACH; e++)
             if (e < rows) {
@@ -195,17 +227,32 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sweep(
                     v[i] = start && real(e, span, i) ? start[(first + span * 8) * start_row + unit + at(e, i, start_row)] : 0.f;
                     if (!BACKWARD && (LENGTHS || T == 0) && real(e, span, i)) last(e, span, i) = v[i];
                 }
-                keep(copies[0], e, span, v);
+                keep(0, e, span, v);
             }
-    fetch(0, T > 0);
+        fetch(Number<EACH>(), span, T > 0);
+    }
     __syncthreads();
 
     int step = 0, t = (int)origin;
-    const auto finished = [&](int e, int span, const Sums& sums, const float (&read)[1 + BACKWARD][4]) {
-        float z[4], v[4];
+    typedef float Read[EACH][STREAMS][4];
+    const auto read = [&](auto count, int span, Read& numbers) {  // what was fetched, and the next step's in its place
+        asm volatile("cp.async.wait_group %0;" ::"n"(SPANS - 1) : "memory");
+        __syncwarp();
+#pragma unroll
+        for (int e = 0; e < count.value; e++)
+#pragma unroll
+            for (int stream = 0; stream < STREAMS; stream++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    if (e == 0 || e < rows) numbers[e][stream][i] = *reinterpret_cast<const float*>(raw + from_ahead + (stream * SPANS + span) * TILES * TILE_BYTES + e * TILE_BYTES + i % 2 * 80 + i / 2 * 32);
+        __syncwarp();
+        fetch(count, span, step + 1 < T);
+    };
+    const auto finished = [&](int e, int span, float (&z)[4], const float (&given)[STREAMS][4]) {
+        float v[4];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            z[i] = sums[i] + read[0][i];
+            z[i] += given[0][i];
             if (BACKWARD && LENGTHS && real(e, span, i) && t + 1 < T && t + 1 >= length(span, i)) z[i] += last(e, span, i);
         }
 #pragma unroll
@@ -213,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sweep(
             if (PARTS == 1 || i < 2) {  // both parts of a complex unit at once
                 float from[PARTS], to[PARTS], state[PARTS];
 #pragma unroll
-                for (int p = 0; p < PARTS; p++) from[p] = z[i + 2 * p], state[p] = read[BACKWARD][i + 2 * p];
+                for (int p = 0; p < PARTS; p++) from[p] = z[i + 2 * p], state[p] = given[STREAMS - 1][i + 2 * p];
                 if (BACKWARD) pull_back(from, state, b[e][i / 2], to);
                 else activate(from, b[e][i / 2], to);
 #pragma unroll
@@ -221,46 +268,73 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sweep(
             }
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            if (!real(e, span, i)) {
-                v[i] = 0.f;
-                continue;
-            }
-            if (LENGTHS) {
+            const bool counts = real(e, span, i);
+            if (LENGTHS && counts) {
                 const bool over = t >= length(span, i);
                 if (BACKWARD && over) last(e, span, i) = z[i], v[i] = 0.f;
                 if (!BACKWARD && over) v[i] = last(e, span, i);
                 if (!BACKWARD && !over) last(e, span, i) = v[i];
-            } else if (!BACKWARD && step == T - 1) last(e, span, i) = v[i];
-            if (out) out_next[at(e, i, out_row)] = v[i];
+            }
+            if (!counts) v[i] = 0.f;
         }
-        keep(copies[step + 1 & 1], e, span, v);
+        keep(step + 1 & 1, e, span, v);
+        if (!LENGTHS && !BACKWARD && step == T - 1)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (real(e, span, i)) last(e, span, i) = v[i];
+        if (out)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (real(e, span, i)) out_next[at(e, i, out_row)] = v[i];
     };
-    const auto product = [&](int span, auto todo) {  // of all this warp's rows
-        const auto& state = copies[step & 1][span];
-        if (heavy) todo(0, multiplied<0, TILES, 0>(w, state, mine));
-        else if constexpr (LIGHT > 0) {
-            todo(0, multiplied<FIRST_LIGHT, FIRST_LIGHT + LIGHT, 0>(w, state, mine));
-            if constexpr (EACH > 1)
-                if (rows > 1) todo(1, multiplied<FIRST_LIGHT, FIRST_LIGHT + LIGHT, LIGHT>(w, state, mine));
-        }
+    const auto state_of = [&](int span) { return raw + from_state + (step & 1) * COPY_BYTES + span * SPAN_BYTES; };
+    const auto heavily = [&](int span, float (&z)[4]) { multiplied<0, TILES, 0>(w, state_of(span), z); };
+    const auto lightly = [&](int span, float (&z)[EACH][4]) {
+        multiplied<FIRST_LIGHT, FIRST_LIGHT + LIGHT, 0>(w, state_of(span), z[0]);
+        if constexpr (EACH > 1) multiplied<FIRST_LIGHT, FIRST_LIGHT + LIGHT, LIGHT>(w, state_of(span), z[EACH - 1]);
     };
     for (; step < T; step++, t += (int)sign) {
-        for (int span = 0; span < spans; span++) {
-            float read[EACH][1 + BACKWARD][4];
+        if (heavy) {  // while a span's numbers are worked on, the products of the next are under way
+            float z[4];
+            Read given;
+            heavily(0, z);
+#pragma unroll 1
+            for (int span = 0; span + 1 < SPANS; span++) {
+                float following[4];
+                read(Number<1>(), span, given);
+                heavily(span + 1, following);
+                finished(0, span, z, given[0]);
+                out_next += 8 * out_row;
 #pragma unroll
-            for (int i = 0; i < 4 * EACH; i++) read[i / 4][0][i % 4] = ahead[0][i / 4][i % 4], read[i / 4][BACKWARD][i % 4] = ahead[BACKWARD][i / 4][i % 4];
-            const bool turn = span + 1 == spans;
-            fetch(turn ? 0 : span + 1, !turn || step + 1 < T);
-            product(span, [&](int e, const Sums& sums) { finished(e, span, sums, read[e]); });
-            out_next += onwards(span, out_step, out_row);
+                for (int i = 0; i < 4; i++) z[i] = following[i];
+            }
+            read(Number<1>(), SPANS - 1, given);
+            finished(0, SPANS - 1, z, given[0]);
+        } else if constexpr (LIGHT > 0) {
+#pragma unroll 1
+            for (int span = 0; span < SPANS; span++) {
+                Read given;
+                float z[EACH][4];
+                read(Number<EACH>(), span, given);
+                lightly(span, z);
+#pragma unroll
+                for (int e = 0; e < EACH; e++)
+                    if (e < rows) finished(e, span, z[e], given[e]);
+                if (span + 1 < SPANS) out_next += 8 * out_row;
+            }
         }
+        out_next += sign * out_step - (SPANS - 1) * 8 * out_row;
         __syncthreads();
     }
     if (BACKWARD)
-        for (int span = 0; span < spans; span++)
-            product(span, [&](int e, const Sums& sums) {
+        for (int span = 0; span < SPANS; span++) {
+            float z[EACH][4];
+            if (heavy) heavily(span, z[0]);
+            else if constexpr (LIGHT > 0) lightly(span, z);
+#pragma unroll
+            for (int e = 0; e < EACH; e++)
 #pragma unroll
                 for (int i = 0; i < 4; i++)
-                    if (real(e, span, i)) last(e, span, i) = LENGTHS && T > 0 && length(span, i) <= 0 ? last(e, span, i) + sums[i] : sums[i];
-            });
+                    if (real(e, span, i)) last(e, span, i) = LENGTHS && T > 0 && length(span, i) <= 0 ? last(e, span, i) + z[e][i] : z[e][i];
+        }
 }
