@@ -144,6 +144,20 @@ def test_the_small_version_judges_only_what_it_can() -> None:
             assert claim.small or why.startswith("A small version cannot say")
 
 
+def test_with_one_seed_what_wavers_decides_nothing() -> None:
+    """Towards the end of their runs; and a task that cannot tell leaves the verdict to one that can."""
+    ours = made_up("adding/enrnn", *[0.01] * 18, 0.003, 0.002)
+    worse, far = (made_up("adding/enrnn_renormalized", *[0.01] * 18, *ends) for ends in ((0.002, 0.0025), (0.004, 0.005)))
+    got, why = verdict("then renormalise", found(ours, worse))
+    assert got == "cannot be judged"
+    assert "from 0.002 to 0.003 and 0.002 to 0.0025" in why
+    assert verdict("then renormalise", found(ours, far))[0] == "reproduced"
+    characters = made_up("characters/enrnn", 1.4), made_up("characters/enrnn_renormalized", 1.5)
+    assert verdict("then renormalise", found(ours, worse, *characters))[0] == "reproduced"
+    others = made_up("characters/enrnn", 1.5), made_up("characters/enrnn_renormalized", 1.4)
+    assert verdict("then renormalise", found(ours, far, *others))[0] == "not reproduced"
+
+
 def test_parameter_counts_disagree_where_they_do() -> None:
     got, why = verdict(NEEDS_NO_RUN, found())
     assert got == "not reproduced"

@@ -271,8 +271,8 @@ def _renormalizing(found: Found) -> Judgement:
             told.append(f"{task}: {text}{extra}")
     if not told:
         raise Unjudged("There is no pair of runs to compare: run enrnn paper figure-gradient-rule.")
-    verdict = verdicts[0] if len(set(verdicts)) == 1 else NOT_REPRODUCED if NOT_REPRODUCED in verdicts else UNJUDGED
-    return verdict, " ".join(told)
+    judged = [verdict for verdict in verdicts if verdict != UNJUDGED]
+    return (verdict_of(NOT_REPRODUCED not in judged) if judged else UNJUDGED), " ".join(told)
 
 
 def _spectral_norm(found: Found) -> Judgement:

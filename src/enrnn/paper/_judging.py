@@ -38,7 +38,11 @@ def runs_on(found: Found, name: str, data: str) -> list[Run]:
 
 
 def compared(found: Found, ours: str, other: str, ours_label: str, other_label: str, unit: str = "") -> Judgement:
-    """Whether the first ends lower than the second. With several seeds, a difference within their spread decides nothing."""
+    """Whether the first ends lower than the second.
+
+    With several seeds, a difference within their spread decides nothing; with one, where no weights were chosen, a difference
+    within what each wavers towards its end.
+    """
     need(found, (ours, other))
     first, second = found.values(ours, Run.final), found.values(other, Run.final)
     means = statistics.fmean(first), statistics.fmean(second)
@@ -49,7 +53,21 @@ def compared(found: Found, ours: str, other: str, ours_label: str, other_label: 
         error = math.sqrt(statistics.variance(first) / len(first) + statistics.variance(second) / len(second))
         if abs(means[0] - means[1]) < 2 * error:
             return UNJUDGED, f"{told} The difference is within two standard errors, {2 * error:.2g}."
+    else:
+        ends = [late(run) for name in (ours, other) for run in found.of(name)]
+        lower, higher = [min(each) for each in ends if each], [max(each) for each in ends if each]
+        if len(lower) == len(ends) and max(lower) <= min(higher):
+            ranges = " and ".join(f"{least:.2g} to {most:.2g}" for least, most in zip(lower, higher, strict=True))
+            return UNJUDGED, f"{told} In the last tenth of their steps they waver, from {ranges}."
     return verdict_of(means[0] < means[1]), told
+
+
+def late(run: Run) -> list[float]:
+    """The errors of the last tenth of a run; none where weights were chosen by validation data, and the last are not what counts."""
+    curve = run.curve()
+    if not curve or run.result is None or "chosen" in run.result:
+        return []
+    return [error for step, error in curve if step > 0.9 * curve[-1][0]]
 
 
 def mean_of(found: Found, name: str) -> float:
