@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from enrnn.functional import long_short_recurrence, recurrence
 from enrnn.nonlinearities import NONLINEARITIES
 from enrnn.recurrence import _cuda, _torch
 from enrnn.recurrence._shapes import Shape, _clusters, one_block, shape_for, split_block
+from enrnn.recurrence._wide import Wide, wide_for
 from tests._record import Recorder
 from tests.gpu._kernels import replayed
 from tests.recurrence._problems import excess, problem
@@ -81,28 +83,53 @@ def test_a_block_that_leaves_the_zeros_out(q: int, s: int, full: bool, record: R
                 given.weight[:q, q:] = 0
             assert shape_for(q + s, 50, 1, limits, q) == shape
             cases += 1
-            worst = max(worst, excess(InBlocks(q, place % 3 != 2, shape), given, "cuda"))
+            worst = max(worst, excess(Forced(lambda *_: shape, q, place % 3 != 2), given, "cuda"))
     record(cases=cases, worst_error_over_the_float32_loops=worst)
     assert worst < 4
 
 
-class InBlocks:
-    """The CUDA engine, given a matrix as its blocks, by one shape."""
+class Forced:
+    """The CUDA engine by a layout of one's choice; with q, it is given a matrix as its blocks."""
 
-    def __init__(self, q: int, coupled: bool, shape: Shape) -> None:
-        self.q, self.coupled, self.shape = q, coupled, shape
+    def __init__(self, layout: Callable[..., Shape | Wide | None], q: int | None = None, coupled: bool = True) -> None:
+        self.layout, self.q, self.coupled = layout, q, coupled
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        def run(*given: Tensor | str | None) -> None:
+        def run(*given: Any) -> None:
             place, q = (1 if name == "forward" else 2), self.q
             weight = given[place]
-            assert isinstance(weight, Tensor)
-            blocks = weight[:q, :q], weight[:q, q:] if self.coupled else None, weight[q:, q:]
+            if q is not None:
+                weight = weight[:q, :q], weight[:q, q:] if self.coupled else None, weight[q:, q:]
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(_cuda, "layout_for", lambda *_: self.shape)
-                getattr(_cuda, name)(*given[:place], blocks, *given[place + 1 :])
+                patch.setattr(_cuda, "layout_for", self.layout)
+                getattr(_cuda, name)(*given[:place], weight, *given[place + 1 :])
 
         return run
+
+
+@pytest.mark.parametrize(
+    ("n", "q"), [(49, None), (64, None), (97, None), (110, None), (128, None), (160, 96), (140, 91), (150, 60), (56, 30), (53, 3)]
+)
+def test_many_sequences(n: int, q: int | None, full: bool, record: Recorder) -> None:
+    """By the tensor cores, however few there are: spans that are full, or are not, and lengths; as exact as the others."""
+    worst, used = 0.0, set()
+    names = [name for name in NAMES if n % NONLINEARITIES[name].parts == 0 and (q is None or NONLINEARITIES[name].parts == 1)]
+    for place, name in enumerate(names if full else names[n % len(names) :][:2]):
+        for steps, batch, spans in [(1, 1, 1), (7, 21, 1), (300, 9, 2), (4, 50, 3)]:
+
+            def layout(*sizes: Any, spans: int = spans) -> Shape | Wide | None:
+                found = wide_for(*sizes)
+                used.add(found)
+                return found._replace(spans=spans) if found else shape_for(*sizes[:-1])  # in one direction it has room
+
+            given = problem(steps, batch, n, name, lengths=place % 2 == 0)
+            if q is not None:
+                given.weight[q:, :q] = 0
+            worst = max(worst, excess(Forced(layout, q), given, "cuda"))
+            record(cases=1)
+    record(worst_error_over_the_float32_loops=worst)
+    assert used != {None}
+    assert worst < 4
 
 
 def test_a_chip_that_was_never_tested_would_pass_its_own_check() -> None:

@@ -11,7 +11,8 @@ from enrnn import _nvrtc
 from enrnn.matrices import _cayley_transform, _inverse, _normalization
 from enrnn.nonlinearities import NONLINEARITIES
 from enrnn.recurrence import _cuda, _gated, _gram, _rotations_cuda
-from enrnn.recurrence._shapes import BATCHES, Limits, Shape, as_one, one_block, shape_for, split_block
+from enrnn.recurrence._shapes import BATCHES, Limits, Shape, as_one, layout_for, one_block, shape_for, split_block
+from enrnn.recurrence._wide import Wide, wide_for
 from enrnn.training import _fused, _keep
 from tests._record import Recorder
 
@@ -79,13 +80,65 @@ def variants(arch: str) -> list[tuple[Shape, str, bool]]:
 
 @pytest.mark.parametrize("arch", CHIPS)
 def test_the_recurrence_compiles(arch: str, record: Recorder) -> None:
-    source = _cuda.SOURCE.read_text(encoding="utf-8")
     registers = []
     for shape, name, backward in variants(arch):
-        used, spilled = resources(source, arch, _cuda.defines(shape, name, backward))
+        used, spilled = resources(_cuda.source(shape), arch, _cuda.defines(shape, name, backward, False, CHIPS[arch]))
         assert spilled == 0, (shape, name, backward)
         registers.append(used)
     record(cases=len(registers), worst_registers=max(registers))
+
+
+WIDE = [
+    (96, 64, "modrelu", False, False),
+    (60, 90, "leaky_relu", True, True),
+    (128, 0, "paired_modrelu", True, True),
+    (70, 0, "tanh", False, True),
+]
+"""Sizes of the two parts, nonlinearity, direction, and whether there are lengths."""
+
+
+@pytest.mark.parametrize("arch", CHIPS)
+def test_the_recurrence_of_many_sequences_compiles(arch: str, record: Recorder) -> None:
+    registers = []
+    for long, short, name, backward, lengths in WIDE:
+        wide = wide_for(long + short, 10_000, NONLINEARITIES[name].parts, CHIPS[arch], long, backward)
+        assert wide is not None
+        used, spilled = resources(_cuda.source(wide), arch, _cuda.defines(wide, name, backward, lengths, CHIPS[arch]))
+        assert spilled == 0, (wide, name, backward)
+        registers.append(used)
+    record(cases=len(registers), worst_registers=max(registers))
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_many_sequences_have_a_layout_within_the_chips_limits(chip: str) -> None:
+    """Every row of tiles is some warp's, once; a matrix that has no room there has another layout, or none for either."""
+    limits, kinds = CHIPS[chip], set()
+    for n, q, parts, backward in itertools.product(range(1, 300, 7), (None, 20, 96), (1, 2), (False, True)):
+        for sequences in (1, 100, 3000, 100_000):
+            layout = layout_for(n * parts, sequences, parts, limits, q, backward)
+            kinds.add(type(layout))
+            if not isinstance(layout, Wide):
+                assert layout == shape_for(n * parts, sequences, parts, limits, q)
+                continue
+            assert sorted(layout.order(backward)) == list(range(len(layout.jobs(backward))))
+            rows = layout.long_tiles + layout.short_tiles
+            work = rows**2 - layout.long_tiles * layout.short_tiles
+            assert sum(layout.jobs(backward)) == work
+            assert layout.threads(backward) <= 256
+            assert layout.shared_bytes(backward) * layout.resident(backward, limits) <= limits.shared
+            assert layout.blocks(sequences) * 8 * layout.spans >= sequences
+            units = (q, n - q) if layout.short_tiles and q else (n, 0)
+            assert all(
+                16 // parts * tiles >= size for tiles, size in zip((layout.long_tiles, layout.short_tiles), units, strict=True)
+            )
+    assert kinds >= {Shape, Wide}
+
+
+def test_a_few_sequences_are_not_for_the_tensor_cores() -> None:
+    """Of the paper's sizes, only those of an evaluation."""
+    for q, s, batch in [(96, 64, 50), (172, 20, 20), (374, 94, 28), (310, 720, 32)]:
+        assert isinstance(layout_for(q + s, batch, 1, H200, q), Shape)
+    assert isinstance(layout_for(160, 10_000, 1, H200, 96), Wide)
 
 
 @pytest.mark.parametrize("arch", CHIPS)

@@ -63,7 +63,7 @@ def compared(found: Found, ours: str, other: str, ours_label: str, other_label: 
 
 
 def late(run: Run) -> list[float]:
-    """The errors of the last tenth of a run; none where weights were chosen by validation data, and the last are not what counts."""
+    """The errors of the last tenth of a run; none where weights were chosen by validation data, so that the last do not count."""
     curve = run.curve()
     if not curve or run.result is None or "chosen" in run.result:
         return []

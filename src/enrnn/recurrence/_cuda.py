@@ -184,7 +184,7 @@ def _kernels_for(
     n: int, sequences: int, nonlinearity: str, backward: bool, like: Tensor, weight: Tensor | Blocks, lengths: Tensor | None
 ) -> Kernels:
     parts, limits = NONLINEARITIES[nonlinearity].parts, limits_of(like.device)
-    layout = layout_for(n, sequences, parts, limits, _long_size(weight), backward, pieces())
+    layout = layout_for(n, sequences, parts, limits, _long_size(weight), backward)
     assert layout is not None  # or `why_not` would have said so
     key = (layout, nonlinearity, backward, isinstance(layout, Wide) and lengths is not None, like.device)
     if key not in _loaded:
@@ -193,11 +193,6 @@ def _kernels_for(
         pack, sweep = _nvrtc.load(source(layout), {"pack": 0, "sweep": given["SHARED_BYTES"]}, like.device, **given)
         _loaded[key] = Kernels(layout, pack, sweep)
     return _loaded[key]
-
-
-def pieces() -> int:
-    """Three are single precision. Where products of matrices may be less by torch's own switch, two are, which is more than TF32 has."""
-    return 2 if torch.backends.cuda.matmul.fp32_precision == "tf32" else 3
 
 
 def source(layout: Shape | Wide) -> str:
@@ -217,7 +212,7 @@ def defines(layout: Shape | Wide, nonlinearity: str, backward: bool, lengths: bo
 
 
 def _self_check(device: torch.device) -> str | None:
-    """On a chip never tested: a recurrence in a block, one without its zeros, one in a cluster, against the loop in float64."""
+    """On a chip never tested: in a block, without zeros, in a cluster, and with many sequences, against the loop in float64."""
     from . import _torch
 
     generator = torch.Generator(device).manual_seed(0)
@@ -225,10 +220,10 @@ def _self_check(device: torch.device) -> str | None:
     def normal(*size: int) -> Tensor:
         return torch.randn(size, generator=generator, device=device, dtype=torch.float64)
 
-    for n, q in ((37, 37), (150, 150), (150, 90), (300, 300)):
-        if shape_for(n, 3, 1, limits_of(device)) is None:
+    for n, q, B in ((37, 37, 3), (150, 150, 3), (150, 90, 3), (300, 300, 3), (100, 100, 8192), (150, 90, 8192), (150, 60, 8192)):
+        if shape_for(n, B, 1, limits_of(device)) is None:
             continue
-        inputs, initial, upstream, bias = normal(5, 3, n), normal(3, n), normal(5, 3, n), -0.1 * normal(n).abs()
+        inputs, initial, upstream, bias = normal(5, B, n), normal(B, n), normal(5, B, n), -0.1 * normal(n).abs()
         weight = torch.linalg.qr(normal(n, n))[0]
         weight[q:, :q] = 0
         exact = [torch.empty_like(inputs), torch.empty_like(initial), torch.empty_like(inputs), torch.empty_like(initial)]

@@ -159,13 +159,13 @@ def shape_for(n: int, sequences: int, parts: int, limits: Limits, q: int | None 
 
 
 def layout_for(
-    n: int, sequences: int, parts: int, limits: Limits, q: int | None = None, backward: bool = False, pieces: int = 3
+    n: int, sequences: int, parts: int, limits: Limits, q: int | None = None, backward: bool = False
 ) -> Shape | Wide | None:
     """The same, or one for the tensor cores where there are so many sequences that these are faster."""
-    shape, wide = shape_for(n, sequences, parts, limits, q), wide_for(n, sequences, parts, limits, q, backward, pieces)
-    if wide is None or (shape is not None and _cost(shape, n, sequences, parts, limits) <= wide.cost(sequences, backward, limits)):
-        return shape
-    return wide
+    shape, wide = shape_for(n, sequences, parts, limits, q), wide_for(n, sequences, parts, limits, q, backward)
+    if shape is None or wide is None:
+        return shape or wide
+    return wide if wide.cost(sequences, backward, limits) < _cost(shape, n, sequences, parts, limits) else shape
 
 
 BETWEEN = 350

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from ._shapes import Limits
 
+FEWEST_TILES = 4
+"""With fewer, `recurrence.cu` is as fast."""
 MOST_WARPS = 8
 """Of a thread block: with two in each quarter of a multiprocessor, a thread has as many registers as can be."""
 
@@ -90,7 +92,7 @@ class Wide(NamedTuple):
         together = max(1, min(self.resident(backward, limits), math.ceil(blocks / at_once)))
         waves = math.ceil(blocks / (at_once * together))
         products = self.pieces * (self.pieces + 1) / 2 * self.busiest(backward)
-        return waves * (max(together * PRODUCT * products, SPAN) * self.spans + STEP)
+        return waves * ((together * PRODUCT * products + SPAN) * self.spans + STEP)
 
     def defines(self, backward: bool, lengths: bool, limits: "Limits") -> dict[str, int]:
         """What the compiler has to be told."""
@@ -100,19 +102,17 @@ class Wide(NamedTuple):
         return given | {"SHARED_BYTES": self.shared_bytes(backward)}
 
 
-PRODUCT, SPAN, STEP = 8, 1000, 400
-"""Cycles of a product of 16 × 16 by 16 × 8; of a warp for a span, however few there are; and of the rest of a step."""
+PRODUCT, SPAN, STEP = 9.1, 260, 1600
+"""Cycles of a product of 16 × 16 by 16 × 8, of the rest of a span, and of the rest of a step, fitted to 12 times on an H200."""
 
 
 @functools.lru_cache(maxsize=1024)
-def wide_for(
-    n: int, sequences: int, parts: int, limits: "Limits", q: int | None = None, backward: bool = False, pieces: int = 3
-) -> Wide | None:
+def wide_for(n: int, sequences: int, parts: int, limits: "Limits", q: int | None = None, backward: bool = False) -> Wide | None:
     """The fastest, or None where the matrix has no room."""
     long, short = (q, n - q) if q and n > q and parts == 1 else (n, 0)
     tiles = math.ceil(long / parts / (16 // parts)), math.ceil(short / 16)
     small = Wide(*tiles, 1)
-    if small.threads(backward) > 32 * MOST_WARPS or small.registers(backward) > 255:
+    if small.tiles < FEWEST_TILES or small.threads(backward) > 32 * MOST_WARPS or small.registers(backward) > 255:
         return None
-    fitting = [wide for spans in range(1, 13) if (wide := Wide(*tiles, spans, pieces)).shared_bytes(backward) <= limits.shared]
+    fitting = [wide for spans in range(1, 13) if (wide := Wide(*tiles, spans)).shared_bytes(backward) <= limits.shared]
     return min(fitting, key=lambda wide: wide.cost(sequences, backward, limits), default=None)
