@@ -1,6 +1,6 @@
 """What it pays to do several runs at once on one GPU: runs of the adding problem a minute, one at a time and packed.
 
-    python benchmarks/packing.py [--steps 12000] [--at-once 1 10] [--runs-each 1] [--most 300] [--json FILE]
+    python benchmarks/packing.py [--steps 12000] [--at-once 1 12] [--runs-each 1] [--most 300] [--json FILE]
 
 Each line is a sweep over seeds, as `enrnn sweep --workers N` would do it; every worker has as many runs to do as any other. Two
 rates: by the clock, with the start of the processes and of MPS, and by the runs' own seconds, which begin when a run does. The
@@ -31,7 +31,7 @@ from enrnn.sweep._processes import context_with
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=12_000, help="of a run (default: 12000, as the recipe's)")
-    parser.add_argument("--at-once", type=int, nargs="+", default=[1, 10], help="processes (default: 1 10)")
+    parser.add_argument("--at-once", type=int, nargs="+", default=[1, 12], help="processes (default: 1 12)")
     parser.add_argument("--runs-each", type=int, default=1, help="runs of each process (default: 1)")
     parser.add_argument("--most", type=float, default=300, help="seconds for all of it (default: 300)")
     parser.add_argument("--json", type=Path, metavar="FILE")

@@ -105,7 +105,7 @@ def test_one_process_a_gpu_needs_none(mps: FakeMps) -> None:
 
 
 def test_how_many_by_default(mps: FakeMps, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [by_default(gpus) for gpus in (1, 2, 4, 8)] == [5, 2, 1, 1]  # of eight cores
+    assert [by_default(gpus) for gpus in (1, 2, 4, 8)] == [6, 3, 1, 1]  # of eight cores
     monkeypatch.setattr(_sharing, "cores", lambda: 100)
     assert [by_default(gpus) for gpus in (1, 2)] == [RUNS_A_GPU, RUNS_A_GPU]
     with contextlib.closing(shared(2, None, 100)) as sharing:
@@ -163,7 +163,7 @@ def test_a_daemon_that_the_user_names_is_theirs(mps: FakeMps, tmp_path: Path, mo
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
     assert f"taking turns, as no MPS daemon answers at {tmp_path}, which CUDA_MPS_PIPE_DIRECTORY names" in shared(1, 3, 10).words
     mps.is_running_already(tmp_path)
-    assert shared(1, None, 10) == (5, "5 at a time on one GPU, through the MPS daemon that is running", {}, None)
+    assert shared(1, None, 10) == (6, "6 at a time on one GPU, through the MPS daemon that is running", {}, None)
     assert mps.calls == []
 
 
