@@ -158,6 +158,7 @@ def shape_for(n: int, sequences: int, parts: int, limits: Limits, q: int | None 
     return min(candidates, key=lambda shape: _cost(shape, n, sequences, parts, limits), default=None)
 
 
+@functools.lru_cache(maxsize=1024)
 def layout_for(
     n: int, sequences: int, parts: int, limits: Limits, q: int | None = None, backward: bool = False
 ) -> Shape | Wide | None:
