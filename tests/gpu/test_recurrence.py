@@ -108,7 +108,21 @@ class Forced:
 
 
 @pytest.mark.parametrize(
-    ("n", "q"), [(49, None), (64, None), (97, None), (110, None), (128, None), (160, 96), (140, 91), (150, 60), (56, 30), (53, 3)]
+    ("n", "q"),
+    [
+        (49, None),
+        (64, None),
+        (97, None),
+        (110, None),
+        (128, None),
+        (160, 96),
+        (140, 91),
+        (150, 60),
+        (144, 80),
+        (140, 75),
+        (56, 30),
+        (53, 3),
+    ],
 )
 def test_many_sequences(n: int, q: int | None, full: bool, record: Recorder) -> None:
     """By the tensor cores, however few there are: spans that are full, or are not, and lengths; as exact as the others."""

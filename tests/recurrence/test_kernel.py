@@ -124,7 +124,7 @@ def test_many_sequences_have_a_layout_within_the_chips_limits(chip: str) -> None
             rows = layout.long_tiles + layout.short_tiles
             work = rows**2 - layout.long_tiles * layout.short_tiles
             assert sum(layout.jobs(backward)) == work
-            assert layout.threads(backward) <= 256
+            assert layout.block(backward) <= 256
             assert layout.shared_bytes(backward) * layout.resident(backward, limits) <= limits.shared
             assert layout.blocks(sequences) * 8 * layout.spans >= sequences
             units = (q, n - q) if layout.short_tiles and q else (n, 0)

@@ -77,7 +77,7 @@ def forward(
     kernels = _kernels_for(n, B, nonlinearity, False, inputs, weight, lengths)
     inputs, initial = in_rows(inputs), in_rows(initial)
     kernels.sweep(
-        *kernels.grid(B, False),
+        *(kernels.layout.blocks(B), kernels.layout.block(False)),
         *(_packed(weight, n, kernels), as_vector(bias), as_vector(lengths)),
         *(initial, initial.stride(0), final, final.stride(0)),
         *(inputs, inputs.stride(0), inputs.stride(1)),
@@ -101,7 +101,7 @@ def backward(
     kernels = _kernels_for(n, B, nonlinearity, True, states, weight, lengths)
     grad_states, states = in_rows(grad_states), in_rows(states)
     kernels.sweep(
-        *kernels.grid(B, True),
+        *(kernels.layout.blocks(B), kernels.layout.block(True)),
         *(_packed(weight, n, kernels), as_vector(bias), as_vector(lengths)),
         *(None, 0, grad_initial, grad_initial.stride(0)),
         *(grad_states, grad_states.stride(0), grad_states.stride(1)),
@@ -171,11 +171,6 @@ class Kernels(NamedTuple):
     pack: Kernel
     sweep: Kernel
 
-    def grid(self, sequences: int, backward: bool) -> tuple[int, int]:
-        """Thread blocks, and threads of each."""
-        threads = self.layout.threads(backward) if isinstance(self.layout, Wide) else self.layout.threads
-        return self.layout.blocks(sequences), threads
-
 
 _loaded: dict[tuple[Shape | Wide, str, bool, bool, torch.device], Kernels] = {}
 
@@ -203,12 +198,8 @@ def source(layout: Shape | Wide) -> str:
 
 def defines(layout: Shape | Wide, nonlinearity: str, backward: bool, lengths: bool, limits: Limits) -> dict[str, int]:
     """What the compiler has to be told."""
-    always = {"SIGMA": SIGMA[nonlinearity], "BACKWARD": int(backward)}
-    if isinstance(layout, Wide):
-        return layout.defines(backward, lengths, limits) | always
-    shared = layout.shared_bytes(NONLINEARITIES[nonlinearity].parts, backward)
-    given = {name.upper(): value for name, value in layout._asdict().items()}
-    return given | always | {"RESIDENT": layout.resident(backward), "UNROLL": layout.unroll, "SHARED_BYTES": shared}
+    given = layout.defines(NONLINEARITIES[nonlinearity].parts, backward, lengths, limits)
+    return given | {"SIGMA": SIGMA[nonlinearity], "BACKWARD": int(backward)}
 
 
 def _self_check(device: torch.device) -> str | None:

@@ -76,6 +76,16 @@ class Shape(NamedTuple):
     def blocks(self, sequences: int) -> int:
         return self.cluster * math.ceil(sequences / self.batch)
 
+    def block(self, backward: bool) -> int:
+        """Threads of a block."""
+        return self.threads
+
+    def defines(self, parts: int, backward: bool, lengths: bool, limits: Limits) -> dict[str, int]:
+        """What the compiler has to be told: the same with and without lengths, on any chip."""
+        given = {name.upper(): value for name, value in self._asdict().items()}
+        given |= {"RESIDENT": self.resident(backward), "UNROLL": self.unroll}
+        return given | {"SHARED_BYTES": self.shared_bytes(parts, backward)}
+
     @property
     def packing(self) -> tuple[int, int, int]:
         """Thread blocks that lay out the matrix, their threads, and the floats that it takes then."""

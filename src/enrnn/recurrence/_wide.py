@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from ._shapes import Limits
 
+PIECES, PRODUCTS = 3, 6
+"""Numbers of 8 bits that a float is the sum of, and products of these that are taken."""
 FEWEST_TILES = 4
-"""With fewer, `recurrence.cu` is as fast."""
+"""From 49 units on. With 64 it is faster than `recurrence.cu` by a fifth; with 32 its first version was slower."""
 MOST_WARPS = 8
 """Of a thread block: with two in each quarter of a multiprocessor, a thread has as many registers as can be."""
 
@@ -21,8 +23,6 @@ class Wide(NamedTuple):
     """Where there are any, the zeros of `[[W_L, W_C], [0, W_S]]` are left out."""
     spans: int
     """Eights of sequences that a thread block carries."""
-    pieces: int = 3
-    """Numbers of 8 bits that a float is taken for: all of it is three."""
 
     @property
     def tiles(self) -> int:
@@ -41,16 +41,17 @@ class Wide(NamedTuple):
         shared = [min(self.each, light - begun) * light for begun in range(0, light, self.each)]
         return [self.tiles] * (self.tiles - light) + shared
 
-    def threads(self, backward: bool) -> int:
+    def block(self, backward: bool) -> int:
+        """Threads of a block."""
         return 32 * len(self.jobs(backward))
 
     def registers(self, backward: bool) -> int:
         """What a thread takes, at most: weights, and what the compiler was seen to need beside them."""
-        return (4 * self.pieces * max(self.jobs(backward)) + 124 + 7) // 8 * 8
+        return (4 * PIECES * max(self.jobs(backward)) + 124 + 7) // 8 * 8
 
     def shared_bytes(self, backward: bool) -> int:
         """The size of the kernel's `Shared`: two copies of the state, and what is fetched ahead."""
-        state, ahead = self.pieces * math.ceil(self.tiles / 2) * 512, self.tiles * 640 * (2 if backward else 1)
+        state, ahead = PIECES * math.ceil(self.tiles / 2) * 512, self.tiles * 640 * (2 if backward else 1)
         return self.spans * (2 * state + ahead)
 
     def blocks(self, sequences: int) -> int:
@@ -59,11 +60,11 @@ class Wide(NamedTuple):
     @property
     def packing(self) -> tuple[int, int, int]:
         """Thread blocks that lay out the matrix, their threads, and the floats that it takes then."""
-        return self.tiles**2, 32, self.tiles**2 * self.pieces * 128
+        return self.tiles**2, 32, self.tiles**2 * PIECES * 128
 
     def resident(self, backward: bool, limits: "Limits") -> int:
         """Thread blocks that a multiprocessor should have registers for."""
-        threads = math.ceil(self.threads(backward) / 128) * 128  # whole rounds of the four quarters
+        threads = math.ceil(self.block(backward) / 128) * 128  # whole rounds of the four quarters
         by_registers = limits.registers // (threads * self.registers(backward))
         return max(1, min(by_registers, limits.shared // self.shared_bytes(backward)))
 
@@ -91,11 +92,10 @@ class Wide(NamedTuple):
         blocks, at_once = self.blocks(sequences), limits.clusters[0]
         together = max(1, min(self.resident(backward, limits), math.ceil(blocks / at_once)))
         waves = math.ceil(blocks / (at_once * together))
-        products = self.pieces * (self.pieces + 1) / 2 * self.busiest(backward)
-        return waves * ((together * PRODUCT * products + SPAN) * self.spans + STEP)
+        return waves * ((together * PRODUCTS * PRODUCT * self.busiest(backward) + SPAN) * self.spans + STEP)
 
-    def defines(self, backward: bool, lengths: bool, limits: "Limits") -> dict[str, int]:
-        """What the compiler has to be told."""
+    def defines(self, parts: int, backward: bool, lengths: bool, limits: "Limits") -> dict[str, int]:
+        """What the compiler has to be told; the parts of a unit it knows by the nonlinearity."""
         order = sum(job << 4 * warp for warp, job in enumerate(self.order(backward)))
         given = {name.upper(): value for name, value in self._asdict().items()}
         given |= {"EACH": self.each, "ORDER": order, "RESIDENT": self.resident(backward, limits), "LENGTHS": int(lengths)}
@@ -112,7 +112,7 @@ def wide_for(n: int, sequences: int, parts: int, limits: "Limits", q: int | None
     long, short = (q, n - q) if q and n > q and parts == 1 else (n, 0)
     tiles = math.ceil(long / parts / (16 // parts)), math.ceil(short / 16)
     small = Wide(*tiles, 1)
-    if small.tiles < FEWEST_TILES or small.threads(backward) > 32 * MOST_WARPS or small.registers(backward) > 255:
+    if small.tiles < FEWEST_TILES or small.block(backward) > 32 * MOST_WARPS or small.registers(backward) > 255:
         return None
     fitting = [wide for spans in range(1, 13) if (wide := Wide(*tiles, spans)).shared_bytes(backward) <= limits.shared]
     return min(fitting, key=lambda wide: wide.cost(sequences, backward, limits), default=None)

@@ -4,12 +4,11 @@
 // columns, in registers all the time; the state stands in shared memory, in two copies taken in turns, so that a step costs one
 // barrier. There is no exchange between blocks. What a warp reads from memory is fetched a step before its use.
 //
-// Tensor cores multiply numbers of 8 bits. A float of 24 bits is the sum of PIECES = 3 such numbers, w = w0 + w1 + w2, each 2^-8 or less
+// Tensor cores multiply numbers of 8 bits. A float of 24 bits is the sum of three such numbers, w = w0 + w1 + w2, each 2^-8 or less
 // of the one before. Of the nine products of two of these sums, six are taken; the other three are below 2^-24 of the whole:
 //     W h = w0 h0 + (w1 h0 + w0 h1) + (w1 h1 + w0 h2 + w2 h0).
 // The tensor cores add in single precision, but cut off instead of rounding. So the small products are summed by them, and the
 // large one, which would shrink a little with every sum, only over 16 columns; these sums are then added as usual.
-// Fewer pieces are lower precision: with two, numbers of 16 bits (three products), with one, of 8.
 //
 // The reverse sweep is the same machine with W transposed, dz in the place of h, and the nonlinearity's pull-back.
 //
@@ -17,9 +16,10 @@
 // out. Rows of one part are then heavy, as they multiply with all tiles, and rows of the other are light; a warp may have EACH rows of
 // light tiles. ORDER says which rows a warp has, four bits each, so that all four quarters of a multiprocessor have about as much to do.
 //
-// Set by the compiler's command line: LONG_TILES, SHORT_TILES, SPANS, PIECES, EACH, ORDER, RESIDENT, LENGTHS, SIGMA, BACKWARD, SHARED_BYTES.
+// Set by the compiler's command line: LONG_TILES, SHORT_TILES, SPANS, EACH, ORDER, RESIDENT, LENGTHS, SIGMA, BACKWARD, SHARED_BYTES.
 
 constexpr int TILES = LONG_TILES + SHORT_TILES, PAIRS = (TILES + 1) / 2;
+constexpr int PIECES = 3;
 constexpr bool SPLIT = SHORT_TILES > 0;
 constexpr int HEAVY = !SPLIT ? TILES : BACKWARD ? SHORT_TILES : LONG_TILES, LIGHT = TILES - HEAVY;  // rows of tiles
 constexpr int FIRST_HEAVY = SPLIT && BACKWARD ? LONG_TILES : 0, FIRST_LIGHT = BACKWARD ? 0 : LONG_TILES;
@@ -110,13 +110,11 @@ __device__ void multiplied(const uint4 (&w)[HELD][PIECES], const unsigned char* 
         const auto add = [&](float (&to)[4], int i, int j) { mma(to, w[BASE + k - FROM][i], k % 2 ? h[j].z : h[j].x, k % 2 ? h[j].w : h[j].y); };
         float large[4] = {};
         add(large, 0, 0);  // those that add to the same sum are apart, as each waits for the one before
-        if constexpr (PIECES > 1) add(small[0], 1, 0);
-        if constexpr (PIECES > 2) {
-            add(small[1], 1, 1);
-            add(small[2], PIECES - 1, 0);
-        }
-        if constexpr (PIECES > 1) add(small[PIECES == 2], 0, 1);
-        if constexpr (PIECES > 2) add(small[1], 0, PIECES - 1);
+        add(small[0], 1, 0);
+        add(small[1], 1, 1);
+        add(small[2], 2, 0);
+        add(small[0], 0, 1);
+        add(small[1], 0, 2);
 #pragma unroll
         for (int i = 0; i < 4; i++) sum[i] += large[i];
     }
