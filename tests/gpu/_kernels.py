@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+from enrnn.recurrence import _cuda
+from enrnn.recurrence._shapes import Shape
+from enrnn.recurrence._wide import Wide
 from tests.recurrence._layers import answers_of
 
 
@@ -44,3 +49,22 @@ def assert_near_the_float64_reference(layer: nn.Module, exact: nn.Module, x: Ten
     for name, value in expected.items():
         near = found[name].double().cpu()
         torch.testing.assert_close(near, value, rtol=1e-4, atol=2e-5 * float(value.abs().max()), msg=name)
+
+
+class Forced:
+    """The CUDA engine by a layout of one's choice; with q, it is given a matrix as its blocks."""
+
+    def __init__(self, layout: Callable[..., Shape | Wide | None], q: int | None = None, coupled: bool = True) -> None:
+        self.layout, self.q, self.coupled = layout, q, coupled
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def run(*given: Any) -> None:
+            place, q = (1 if name == "forward" else 2), self.q
+            weight = given[place]
+            if q is not None:
+                weight = weight[:q, :q], weight[:q, q:] if self.coupled else None, weight[q:, q:]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(_cuda, "layout_for", self.layout)
+                getattr(_cuda, name)(*given[:place], weight, *given[place + 1 :])
+
+        return run

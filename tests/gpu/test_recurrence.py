@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from enrnn.recurrence import _cuda, _torch
 from enrnn.recurrence._shapes import Shape, _clusters, one_block, shape_for, split_block
 from enrnn.recurrence._wide import Wide, wide_for
 from tests._record import Recorder
-from tests.gpu._kernels import replayed
+from tests.gpu._kernels import Forced, replayed
 from tests.recurrence._problems import excess, problem
 
 pytestmark = pytest.mark.gpu
@@ -88,25 +87,6 @@ def test_a_block_that_leaves_the_zeros_out(q: int, s: int, full: bool, record: R
     assert worst < 4
 
 
-class Forced:
-    """The CUDA engine by a layout of one's choice; with q, it is given a matrix as its blocks."""
-
-    def __init__(self, layout: Callable[..., Shape | Wide | None], q: int | None = None, coupled: bool = True) -> None:
-        self.layout, self.q, self.coupled = layout, q, coupled
-
-    def __getattr__(self, name: str) -> Callable[..., None]:
-        def run(*given: Any) -> None:
-            place, q = (1 if name == "forward" else 2), self.q
-            weight = given[place]
-            if q is not None:
-                weight = weight[:q, :q], weight[:q, q:] if self.coupled else None, weight[q:, q:]
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(_cuda, "layout_for", self.layout)
-                getattr(_cuda, name)(*given[:place], weight, *given[place + 1 :])
-
-        return run
-
-
 @pytest.mark.parametrize(
     ("n", "q"),
     [
@@ -129,7 +109,7 @@ def test_many_sequences(n: int, q: int | None, full: bool, record: Recorder) -> 
     worst, used = 0.0, set()
     names = [name for name in NAMES if n % NONLINEARITIES[name].parts == 0 and (q is None or NONLINEARITIES[name].parts == 1)]
     for place, name in enumerate(names if full else names[n % len(names) :][:2]):
-        for steps, batch, spans in [(1, 1, 1), (7, 21, 1), (300, 9, 2), (4, 50, 3)]:
+        for steps, batch, spans in [(1, 1, 1), (7, 21, 1), (300, 9, 3), (4, 50, 3)]:
 
             def layout(*sizes: Any, spans: int = spans) -> Shape | Wide | None:
                 found = wide_for(*sizes)

@@ -114,23 +114,29 @@ def backward(
 def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str) -> Tensor:
     """As `_torch.bias_gradient`, in one pass over the two."""
     parts = NONLINEARITIES[nonlinearity].parts
-    rule = {"modrelu": 1, "paired_modrelu": 2}.get(nonlinearity, 0)
-    key = rule, states.device
-    if key not in _bias_kernels:
-        forbid_loading()
-        source = BIAS_SOURCE.read_text(encoding="utf-8")
-        (_bias_kernels[key],) = _nvrtc.load(source, {"bias_gradient": 0}, states.device, RULE=rule)
     h, dz = states.flatten(0, 1), grad_z.flatten(0, 1)
     units = h.shape[1] // parts
-    shares = h.new_empty(min(BIAS_SHARES, -(-len(h) // 8)), units)
-    _bias_kernels[key]((-(-units // 32), len(shares)), 256, h, dz, shares, *h.shape, h.stride(0), dz.stride(0))
-    return shares.sum(0)
+    shares, total = h.new_empty(min(BIAS_SHARES, -(-len(h) // 8)), units), h.new_empty(units)
+    rule = {"modrelu": 1, "paired_modrelu": 2}.get(nonlinearity, 0)
+    across = -(-units // 32)
+    _bias_kernel(rule, h.device)((across, len(shares)), 256, h, dz, shares, *h.shape, h.stride(0), dz.stride(0))
+    _bias_kernel(0, h.device)((across, 1), 256, shares, shares, total, *shares.shape, units, units)
+    return total
 
 
 BIAS_SHARES = 64
 """Shares of the rows that are summed at once: with 160 units, 320 thread blocks."""
 
 _bias_kernels: dict[tuple[int, torch.device], Kernel] = {}
+
+
+def _bias_kernel(rule: int, device: torch.device) -> Kernel:
+    key = rule, device
+    if key not in _bias_kernels:
+        forbid_loading()
+        source = BIAS_SOURCE.read_text(encoding="utf-8")
+        (_bias_kernels[key],) = _nvrtc.load(source, {"bias_gradient": 0}, device, RULE=rule)
+    return _bias_kernels[key]
 
 
 def forbid_loading() -> None:

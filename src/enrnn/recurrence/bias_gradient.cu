@@ -1,6 +1,6 @@
 // The gradient of the bias, summed over all steps and sequences in one pass over the states h and dz.
 //
-// A thread block sums its share of the rows, 32 units at a time; what the shares come to is added up afterwards.
+// A thread block sums its share of the rows, 32 units at a time; what the shares come to is added up afterwards, by the kernel of rule 0.
 // RULE: 0, db = dz; 1, modReLU, db = sign(h) dz; 2, the paired modReLU, db = Re(conj(h) dz) / |h|.
 
 constexpr int LINES = 8;

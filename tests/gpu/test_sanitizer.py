@@ -1,0 +1,31 @@
+"""The kernels under NVIDIA's compute-sanitizer: no access out of bounds, no race in shared memory."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.gpu import _each_kernel
+
+pytestmark = pytest.mark.gpu
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
+def test_compute_sanitizer_has_nothing_to_say(tool: str, full: bool) -> None:
+    if not full:
+        pytest.skip("slow: runs with --full")
+    sanitizer = shutil.which("compute-sanitizer")
+    if sanitizer is None:
+        pytest.skip("there is no compute-sanitizer")
+    command = [sanitizer, "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", "tests.gpu._each_kernel", tool]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert [line for line in done.stdout.splitlines() if not line.startswith("=")] == [
+        part.__name__ for part in _each_kernel.PARTS
+    ]
