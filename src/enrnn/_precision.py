@@ -40,3 +40,9 @@ def autocasting(tensor: Tensor) -> bool:
 def full_precision(tensor: Tensor) -> contextlib.AbstractContextManager[None]:
     """Keep autocast out: over thousands of orthogonal steps, bfloat16 products would be all that is left of the state."""
     return contextlib.nullcontext() if tensor.is_meta else torch.autocast(tensor.device.type, enabled=False)
+
+
+def lower_precision() -> bool:
+    """Whether products on a GPU may be less precise than float32: `torch.set_float32_matmul_precision("high")` says so, or any
+    other of torch's switches for TF32."""
+    return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"

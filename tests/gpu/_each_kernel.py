@@ -49,7 +49,7 @@ def many_sequences() -> None:
         given = _problems.problem(4, 21, n, name, lengths=n == 70)
         if q is not None:
             given.weight[q:, :q] = 0
-        layout = lambda *sizes: wide_for(*sizes) or shape_for(*sizes[:-1])  # noqa: E731
+        layout = lambda *sizes: wide_for(*sizes) or shape_for(*sizes[:5])  # noqa: E731
         assert _problems.excess(Forced(layout, q), given, "cuda") < 4
 
 

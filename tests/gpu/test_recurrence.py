@@ -114,7 +114,7 @@ def test_many_sequences(n: int, q: int | None, full: bool, record: Recorder) -> 
             def layout(*sizes: Any, spans: int = spans) -> Shape | Wide | None:
                 found = wide_for(*sizes)
                 used.add(found)
-                return found._replace(spans=spans) if found else shape_for(*sizes[:-1])  # in one direction it has room
+                return found._replace(spans=spans) if found else shape_for(*sizes[:5])  # in one direction it has room
 
             given = problem(steps, batch, n, name, lengths=place % 2 == 0)
             if q is not None:
@@ -124,6 +124,34 @@ def test_many_sequences(n: int, q: int | None, full: bool, record: Recorder) -> 
     record(worst_error_over_the_float32_loops=worst)
     assert used != {None}
     assert worst < 4
+
+
+@pytest.mark.parametrize(("n", "q"), [(128, None), (160, 96)])
+def test_a_lower_precision_has_to_be_asked_for(n: int, q: int | None) -> None:
+    """By torch's own switch, and for many sequences: 16 bits instead of 24, and afterwards the same bits as before."""
+    given = problem(20, 21, n, "modrelu")
+    if q is not None:
+        given.weight[q:, :q] = 0
+    states, last = torch.empty_like(given.inputs), torch.empty_like(given.initial)
+    _torch.forward(given.inputs, given.weight, given.bias, given.initial, "modrelu", None, states, last)
+    engine = Forced(lambda *sizes: wide_for(*sizes) or shape_for(*sizes[:5]), q)
+
+    def run() -> Tensor:
+        numbers = (each.float().cuda() for each in (given.inputs, given.weight, given.bias, given.initial) if each is not None)
+        found, end = torch.empty_like(states, dtype=torch.float32, device="cuda"), last.float().cuda()
+        engine.forward(*numbers, "modrelu", None, found, end)
+        return found
+
+    full = run()
+    torch.set_float32_matmul_precision("high")
+    try:
+        lower = run()
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    errors = [float((found.double().cpu() - states).norm() / states.norm()) for found in (full, lower)]
+    assert errors[0] < 1e-6
+    assert 2 * errors[0] < errors[1] < 2**-13
+    assert torch.equal(run(), full)
 
 
 def test_a_chip_that_was_never_tested_would_pass_its_own_check() -> None:

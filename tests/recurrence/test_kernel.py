@@ -89,19 +89,21 @@ def test_the_recurrence_compiles(arch: str, record: Recorder) -> None:
 
 
 WIDE = [
-    (96, 64, "modrelu", False, False),
-    (60, 90, "leaky_relu", True, True),
-    (128, 0, "paired_modrelu", True, True),
-    (70, 0, "tanh", False, True),
+    (96, 64, "modrelu", False, False, False),
+    (60, 90, "leaky_relu", True, True, False),
+    (128, 0, "paired_modrelu", True, True, False),
+    (70, 0, "tanh", False, True, False),
+    (96, 64, "relu", True, False, True),
+    (128, 0, "modrelu", False, True, True),
 ]
-"""Sizes of the two parts, nonlinearity, direction, and whether there are lengths."""
+"""Sizes of the two parts, nonlinearity, direction, whether there are lengths, and whether in the lower precision."""
 
 
 @pytest.mark.parametrize("arch", CHIPS)
 def test_the_recurrence_of_many_sequences_compiles(arch: str, record: Recorder) -> None:
     registers = []
-    for long, short, name, backward, lengths in WIDE:
-        wide = wide_for(long + short, 10_000, NONLINEARITIES[name].parts, CHIPS[arch], long, backward)
+    for long, short, name, backward, lengths, lower in WIDE:
+        wide = wide_for(long + short, 10_000, NONLINEARITIES[name].parts, CHIPS[arch], long, backward, lower)
         assert wide is not None
         used, spilled = resources(_cuda.source(wide), arch, _cuda.defines(wide, name, backward, lengths, CHIPS[arch]))
         assert spilled == 0, (wide, name, backward)

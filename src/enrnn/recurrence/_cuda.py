@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .. import _nvrtc
 from .._nvrtc import Kernel
+from .._precision import lower_precision
 from ..nonlinearities import NONLINEARITIES
 from ._shapes import Limits, Shape, layout_for, shape_for
 from ._wide import Wide
@@ -185,7 +186,7 @@ def _kernels_for(
     n: int, sequences: int, nonlinearity: str, backward: bool, like: Tensor, weight: Tensor | Blocks, lengths: Tensor | None
 ) -> Kernels:
     parts, limits = NONLINEARITIES[nonlinearity].parts, limits_of(like.device)
-    layout = layout_for(n, sequences, parts, limits, _long_size(weight), backward)
+    layout = layout_for(n, sequences, parts, limits, _long_size(weight), backward, lower_precision())
     assert layout is not None  # or `why_not` would have said so
     key = (layout, nonlinearity, backward, isinstance(layout, Wide) and lengths is not None, like.device)
     if key not in _loaded:

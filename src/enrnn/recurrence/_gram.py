@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .. import _nvrtc
 from .._nvrtc import Kernel
-from . import _cuda
+from . import _cuda, _product
 from ._cuda import in_rows
 from ._once import no_second_derivative
 
@@ -23,8 +23,30 @@ LEAST = 64
 def weight_gradient(grad_z: Tensor, initial: Tensor, states: Tensor) -> Tensor:
     """`Σ_t dz_t h_{t−1}ᵀ`."""
     z, h = grad_z[1:].flatten(0, 1), states[:-1].flatten(0, 1)
+    if not pays(z, h) and len(initial) >= FEWEST and _product.pays(z.mT, h):
+        found: Tensor = by_tensor_cores(grad_z, initial, states)
+        return found
     later = gram(z, h) if pays(z, h) else z.mT @ h
     return torch.addmm(later, grad_z[0].mT, initial)
+
+
+FEWEST = 16
+"""Sequences from which `product.cu` is taken. It has one exponent for 32 rows, which then belong to two or three steps; with one
+sequence they would be 32 steps, and where states grow as gradients shrink, or the other way round, what counts would be lost."""
+
+
+@torch.library.custom_op("enrnn::tall_product", mutates_args=())
+def by_tensor_cores(grad_z: Tensor, initial: Tensor, states: Tensor) -> Tensor:
+    z, h = grad_z[1:].flatten(0, 1), states[:-1].flatten(0, 1)
+    return _product.product(z.mT, h, before=(grad_z[0].mT, initial))
+
+
+@by_tensor_cores.register_fake
+def _(grad_z: Tensor, initial: Tensor, states: Tensor) -> Tensor:
+    return grad_z.new_empty(grad_z.shape[-1], states.shape[-1])
+
+
+by_tensor_cores.register_autograd(no_second_derivative)
 
 
 def pays(z: Tensor, h: Tensor) -> bool:

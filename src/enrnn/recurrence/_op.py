@@ -16,6 +16,7 @@ from ._cuda import Blocks
 from ._engines import Engine, engine_for
 from ._gram import weight_gradient
 from ._once import no_second_derivative
+from ._product import pays, product
 from .reference import block_matrix
 
 
@@ -130,7 +131,7 @@ def _short_then_long(
     bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
     engine.forward(inputs_short, short, bias_short, initial_short, nonlinearity, lengths, states_short, final_short)
     if coupling is not None:
-        inputs_long = _plus_product(inputs_long, _previous(initial_short, states_short), coupling.mT)
+        inputs_long = _plus_previous(inputs_long, initial_short, states_short, coupling.mT)
     engine.forward(inputs_long, long, bias_long, initial_long, nonlinearity, lengths, states_long, final_long)
 
 
@@ -189,29 +190,37 @@ def _sweep_back(
     grad_initial_long, grad_initial_short = torch.split(grad_initial, sizes, dim=-1)
     bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
     engine.backward(grad_states_long, states_long, long, bias_long, nonlinearity, lengths, grad_z_long, grad_initial_long)
-    if coupling is not None:  # dL/dh_S at step t gains W_Cᵀ dz_L of step t + 1
-        later = [grad_z_long[1:], grad_z_long.new_zeros(1, *grad_z_long.shape[1:])]
-        grad_states_short = _plus_product(grad_states_short, later, coupling)
+    if coupling is not None:
+        grad_states_short, gained = _plus_next(grad_states_short, grad_z_long, coupling)
     engine.backward(grad_states_short, states_short, short, bias_short, nonlinearity, lengths, grad_z_short, grad_initial_short)
     if coupling is not None:
-        grad_initial_short += grad_z_long[0] @ coupling
+        grad_initial_short += gained
 
 
-def _previous(initial: Tensor, states: Tensor) -> list[Tensor]:
-    """`h_{t−1}` for every step, as pieces that lie next to each other in time: no copy of the states is made."""
-    return [initial.unsqueeze(0), states[:-1]]
-
-
-def _plus_product(added: Tensor, pieces: list[Tensor], matrix: Tensor) -> Tensor:
-    """`added + concatenated(pieces) @ matrix`, along time."""
+def _plus_previous(added: Tensor, initial: Tensor, states: Tensor, matrix: Tensor) -> Tensor:
+    """`added_t + h_{t−1} @ matrix` for every step; `initial` is `h_0`. No copy of the states is made."""
     out = torch.empty(added.shape, dtype=added.dtype, device=added.device)
-    start = 0
-    for piece in pieces:
-        rows = slice(start, start + piece.shape[0])
-        if piece.shape[0]:
-            torch.addmm(_flat(added[rows]), _flat(piece), matrix, out=_flat(out[rows]))
-        start = rows.stop
+    before = states[:-1]
+    if pays(_flat(states), matrix):
+        product(_flat(before), matrix, _flat(added), _flat(out), first=initial)
+        return out
+    torch.addmm(added[0], initial, matrix, out=out[0])
+    if len(before):
+        torch.addmm(_flat(added[1:]), _flat(before), matrix, out=_flat(out[1:]))
     return out
+
+
+def _plus_next(added: Tensor, grad_z: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """`added_t + dz_{t+1} @ matrix` for every step, where nothing comes after the last; and `dz_1 @ matrix`."""
+    out = torch.empty(added.shape, dtype=added.dtype, device=added.device)
+    if pays(_flat(grad_z), matrix):
+        gained = torch.empty_like(out[0])
+        product(_flat(grad_z), matrix, _flat(added), _flat(out), out_first=gained)
+        return out, gained
+    if len(added) > 1:
+        torch.addmm(_flat(added[:-1]), _flat(grad_z[1:]), matrix, out=_flat(out[:-1]))
+    out[-1].copy_(added[-1])
+    return out, grad_z[0] @ matrix
 
 
 def _flat(sequence: Tensor) -> Tensor:

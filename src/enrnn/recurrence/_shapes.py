@@ -170,10 +170,10 @@ def shape_for(n: int, sequences: int, parts: int, limits: Limits, q: int | None 
 
 @functools.lru_cache(maxsize=1024)
 def layout_for(
-    n: int, sequences: int, parts: int, limits: Limits, q: int | None = None, backward: bool = False
+    n: int, sequences: int, parts: int, limits: Limits, q: int | None = None, backward: bool = False, lower: bool = False
 ) -> Shape | Wide | None:
     """The same, or one for the tensor cores where there are so many sequences that these are faster."""
-    shape, wide = shape_for(n, sequences, parts, limits, q), wide_for(n, sequences, parts, limits, q, backward)
+    shape, wide = shape_for(n, sequences, parts, limits, q), wide_for(n, sequences, parts, limits, q, backward, lower)
     if shape is None or wide is None:
         return shape or wide
     return wide if wide.cost(sequences, backward, limits) < _cost(shape, n, sequences, parts, limits) else shape

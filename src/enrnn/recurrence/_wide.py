@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from ._shapes import Limits
 
-PIECES, PRODUCTS = 3, 6
-"""Numbers of 8 bits that a float is the sum of, and products of these that are taken."""
 FEWEST_TILES = 4
 """From 49 units on. With 64 it is faster than `recurrence.cu` by a fifth; with 32 its first version was slower."""
 MOST_WARPS = 8
@@ -23,6 +21,13 @@ class Wide(NamedTuple):
     """Where there are any, the zeros of `[[W_L, W_C], [0, W_S]]` are left out."""
     spans: int
     """Eights of sequences that a thread block carries."""
+    pieces: int = 3
+    """Numbers of 8 bits that a float is taken for the sum of; two are a lower precision."""
+
+    @property
+    def products(self) -> int:
+        """Of pieces, that are taken for one of floats."""
+        return self.pieces * (self.pieces + 1) // 2
 
     @property
     def tiles(self) -> int:
@@ -47,11 +52,11 @@ class Wide(NamedTuple):
 
     def registers(self, backward: bool) -> int:
         """What a thread takes, at most: weights, and what the compiler was seen to need beside them."""
-        return (4 * PIECES * max(self.jobs(backward)) + 124 + 7) // 8 * 8
+        return (4 * self.pieces * max(self.jobs(backward)) + 124 + 7) // 8 * 8
 
     def shared_bytes(self, backward: bool) -> int:
         """The size of the kernel's `Shared`: two copies of the state, and what is fetched ahead."""
-        state, ahead = PIECES * math.ceil(self.tiles / 2) * 512, self.tiles * 640 * (2 if backward else 1)
+        state, ahead = self.pieces * math.ceil(self.tiles / 2) * 512, self.tiles * 640 * (2 if backward else 1)
         return self.spans * (2 * state + ahead)
 
     def blocks(self, sequences: int) -> int:
@@ -60,7 +65,7 @@ class Wide(NamedTuple):
     @property
     def packing(self) -> tuple[int, int, int]:
         """Thread blocks that lay out the matrix, their threads, and the floats that it takes then."""
-        return self.tiles**2, 32, self.tiles**2 * PIECES * 128
+        return self.tiles**2, 32, self.tiles**2 * self.pieces * 128
 
     def resident(self, backward: bool, limits: "Limits") -> int:
         """Thread blocks that a multiprocessor should have registers for."""
@@ -92,7 +97,7 @@ class Wide(NamedTuple):
         blocks, at_once = self.blocks(sequences), limits.clusters[0]
         together = max(1, min(self.resident(backward, limits), math.ceil(blocks / at_once)))
         waves = math.ceil(blocks / (at_once * together))
-        return waves * ((together * PRODUCTS * PRODUCT * self.busiest(backward) + SPAN) * self.spans + STEP)
+        return waves * ((together * self.products * PRODUCT * self.busiest(backward) + SPAN) * self.spans + STEP)
 
     def defines(self, parts: int, backward: bool, lengths: bool, limits: "Limits") -> dict[str, int]:
         """What the compiler has to be told; the parts of a unit it knows by the nonlinearity."""
@@ -107,12 +112,15 @@ PRODUCT, SPAN, STEP = 9.1, 260, 1600
 
 
 @functools.lru_cache(maxsize=1024)
-def wide_for(n: int, sequences: int, parts: int, limits: "Limits", q: int | None = None, backward: bool = False) -> Wide | None:
-    """The fastest, or None where the matrix has no room."""
+def wide_for(
+    n: int, sequences: int, parts: int, limits: "Limits", q: int | None = None, backward: bool = False, lower: bool = False
+) -> Wide | None:
+    """The fastest, or None where the matrix has no room; in a `lower` precision if that is allowed."""
     long, short = (q, n - q) if q and n > q and parts == 1 else (n, 0)
     tiles = math.ceil(long / parts / (16 // parts)), math.ceil(short / 16)
-    small = Wide(*tiles, 1)
+    pieces = 2 if lower else 3
+    small = Wide(*tiles, 1, pieces)
     if small.tiles < FEWEST_TILES or small.block(backward) > 32 * MOST_WARPS or small.registers(backward) > 255:
         return None
-    fitting = [wide for spans in range(1, 13) if (wide := Wide(*tiles, spans)).shared_bytes(backward) <= limits.shared]
+    fitting = [wide for spans in range(1, 13) if (wide := Wide(*tiles, spans, pieces)).shared_bytes(backward) <= limits.shared]
     return min(fitting, key=lambda wide: wide.cost(sequences, backward, limits), default=None)

@@ -9,6 +9,7 @@
 //     W h = w0 h0 + (w1 h0 + w0 h1) + (w1 h1 + w0 h2 + w2 h0).
 // The tensor cores add in single precision, but cut off instead of rounding. So the small products are summed by them, and the
 // large one, which would shrink a little with every sum, only over 16 columns; these sums are then added as usual.
+// Where the user has allowed a lower precision, PIECES is 2: w0 h0 + w1 h0 + w0 h1, off by 2^-16 of a product.
 //
 // The reverse sweep is the same machine with W transposed, dz in the place of h, and the nonlinearity's pull-back.
 //
@@ -16,10 +17,10 @@
 // out. Rows of one part are then heavy, as they multiply with all tiles, and rows of the other are light; a warp may have EACH rows of
 // light tiles. ORDER says which rows a warp has, four bits each, so that all four quarters of a multiprocessor have about as much to do.
 //
-// Set by the compiler's command line: LONG_TILES, SHORT_TILES, SPANS, EACH, ORDER, RESIDENT, LENGTHS, SIGMA, BACKWARD, SHARED_BYTES.
+// Set by the compiler's command line: LONG_TILES, SHORT_TILES, SPANS, PIECES, EACH, ORDER, RESIDENT, LENGTHS, SIGMA, BACKWARD, SHARED_BYTES.
 
 constexpr int TILES = LONG_TILES + SHORT_TILES, PAIRS = (TILES + 1) / 2;
-constexpr int PIECES = 3;
+constexpr int SMALL = PIECES * (PIECES + 1) / 2 - 1;  // products beside the large one
 constexpr bool SPLIT = SHORT_TILES > 0;
 constexpr int HEAVY = !SPLIT ? TILES : BACKWARD ? SHORT_TILES : LONG_TILES, LIGHT = TILES - HEAVY;  // rows of tiles
 constexpr int FIRST_HEAVY = SPLIT && BACKWARD ? LONG_TILES : 0, FIRST_LIGHT = BACKWARD ? 0 : LONG_TILES;
@@ -100,7 +101,7 @@ __device__ void mma(float (&sum)[4], const uint4& a, unsigned b0, unsigned b1) {
 // z: a row of tiles, which stands in w from BASE on, times tiles FROM … TO - 1 of eight sequences' state, of which a lane's first part is given.
 template <int FROM, int TO, int BASE>
 __device__ void multiplied(const uint4 (&w)[HELD][PIECES], const unsigned char* state, float (&z)[4]) {
-    float sum[4] = {}, small[3][4] = {};
+    float sum[4] = {}, small[SMALL][4] = {};  // a sum for every kind of product, as each waits for the one before in its sum
     uint4 h[PIECES];
 #pragma unroll
     for (int k = FROM; k < TO; k++) {
@@ -109,17 +110,22 @@ __device__ void multiplied(const uint4 (&w)[HELD][PIECES], const unsigned char* 
             for (int p = 0; p < PIECES; p++) h[p] = *reinterpret_cast<const uint4*>(state + (p * PAIRS + k / 2) * 512);
         const auto add = [&](float (&to)[4], int i, int j) { mma(to, w[BASE + k - FROM][i], k % 2 ? h[j].z : h[j].x, k % 2 ? h[j].w : h[j].y); };
         float large[4] = {};
-        add(large, 0, 0);  // those that add to the same sum are apart, as each waits for the one before
-        add(small[0], 1, 0);
-        add(small[1], 1, 1);
-        add(small[2], 2, 0);
-        add(small[0], 0, 1);
-        add(small[1], 0, 2);
+        add(large, 0, 0);
+        int count = 0;
+#pragma unroll
+        for (int i = PIECES - 1; i >= 0; i--)
+#pragma unroll
+            for (int j = i ? 0 : 1; i + j < PIECES; j++) add(small[count++], i, j);
 #pragma unroll
         for (int i = 0; i < 4; i++) sum[i] += large[i];
     }
 #pragma unroll
-    for (int i = 0; i < 4; i++) z[i] = sum[i] + (small[0][i] + (small[1][i] + small[2][i]));
+    for (int i = 0; i < 4; i++) {
+        z[i] = small[0][i];
+#pragma unroll
+        for (int k = 1; k < SMALL; k++) z[i] += small[k][i];
+        z[i] += sum[i];
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sweep(

@@ -1,0 +1,208 @@
+"""Products by the tensor cores: at every size, on any strides, as precise as in float32, in a graph, and always the same."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from enrnn.recurrence import _cuda, _product
+from tests._record import Recorder
+
+pytestmark = pytest.mark.gpu
+
+SIZES = [
+    (1, 1, 1),
+    (3, 5, 1),
+    (1, 70, 33),
+    (65, 63, 31),
+    (64, 80, 96),
+    (129, 161, 127),
+    (310, 310, 310),
+    (720, 310, 200),
+    (700, 1030, 1568),
+    (67, 97, 20003),
+]
+ALONG = [*itertools.product((False, True), repeat=2)]
+
+
+@pytest.fixture(autouse=True)
+def kernels() -> None:
+    if reason := _cuda.unavailable(torch.device("cuda", 0)):
+        pytest.skip(reason)
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def normal(*size: int, seed: int = 0) -> Tensor:
+    return torch.randn(size, generator=torch.Generator("cuda").manual_seed(seed), device="cuda")
+
+
+def in_poison(matrix: Tensor, before: int = 0, after: int = 0, down: bool = False) -> Tensor:
+    """The same values as columns, or as rows, of a larger matrix full of NaN, with NaN around them."""
+    if down:
+        return in_poison(matrix.mT, before, after).mT
+    rows, columns = matrix.shape
+    wide = torch.full((rows + 2, before + columns + after), float("nan"), device="cuda")
+    return wide[1:-1, before : before + columns].copy_(matrix)
+
+
+def excess(a: Tensor, b: Tensor, added: Tensor | None = None) -> float:
+    """The error, against float64, over the larger of cuBLAS's in float32 and a few roundings of the largest entry."""
+    exact = a.double() @ b.double() + (0 if added is None else added.double())
+    usual = a @ b if added is None else torch.addmm(added, a, b)
+    found = _product.product(a, b, added)
+    assert found.shape == exact.shape
+    floor = 4 * torch.finfo(torch.float32).eps * exact.abs().max()
+    scale = torch.maximum((usual - exact).abs().max(), floor)
+    return float((found - exact).abs().max() / scale)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), SIZES)
+def test_every_size(m: int, n: int, k: int, record: Recorder) -> None:
+    """Either matrix with neighbours along k or across it, and with something to be added or nothing."""
+    worst = 0.0
+    a, b, added = normal(m, k), normal(k, n, seed=1), normal(m, n, seed=2)
+    for (a_along, b_along), more in itertools.product(ALONG, (None, added)):
+        worst = max(worst, excess(in_poison(a, down=not a_along), in_poison(b, down=b_along), more))
+        record(cases=1)
+    record(worst_error_over_cublas=worst)
+    assert worst < 4
+
+
+@pytest.mark.parametrize("plan", [(*size, groups) for size, most in _product.SIZES.items() for groups in (1, most)])
+def test_every_layout(plan: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch, record: Recorder) -> None:
+    """Tiles of each size, groups together and alone, k in one share and in several."""
+    worst = 0.0
+    for share in (96, 1024):
+        monkeypatch.setattr(_product, "planned", lambda *_, share=share: _product.Plan(*plan, share))
+        for (m, n, k), (a_along, b_along) in itertools.product([(150, 174, 600), (135, 203, 333)], ALONG):
+            a, b = in_poison(normal(m, k), down=not a_along), in_poison(normal(k, n, seed=1), down=b_along)
+            worst = max(worst, excess(a, b, normal(m, n, seed=2)))
+            record(cases=1)
+    record(worst_error_over_cublas=worst)
+    assert worst < 4
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(68, 84, 100), (320, 1028, 1568)])
+@pytest.mark.parametrize("along", ALONG)
+def test_views_at_any_address_and_between_nan(m: int, n: int, k: int, along: tuple[bool, bool], record: Recorder) -> None:
+    """Numbers that can be read by fours, by twos, and one at a time: nothing else is looked at, and nothing else is written."""
+    widths = set()
+    a, b, added = normal(m, k), normal(k, n, seed=1), normal(m, n, seed=2)
+    exact = added.double() + a.double() @ b.double()
+    tolerance = 4 * float((torch.addmm(added, a, b) - exact).abs().max())
+    for before, after in itertools.product(range(4), repeat=2):
+        views = in_poison(a, before, after, down=not along[0]), in_poison(b, 4 - before, before, down=along[1])
+        widths.add(_product._floats_at_once(_product._lines(views[0]), _product._lines(views[1].mT)))
+        out = torch.full((m + 2, n + 4), float("nan"), device="cuda")
+        inner = out[1:-1, before : before + n]
+        assert _product.product(*views, in_poison(added, after, before), out=inner) is inner
+        assert float((inner - exact).abs().max()) <= tolerance
+        inner.fill_(float("nan"))
+        assert out.isnan().all()
+        record(cases=1)
+    assert widths == {1, 2, 4}
+
+
+def test_in_place_of_what_is_added() -> None:
+    a, b, added = normal(200, 130), normal(130, 170, seed=1), normal(200, 170, seed=2)
+    expected = _product.product(a, b, added)
+    assert _product.product(a, b, added, out=added) is added
+    assert torch.equal(added, expected)
+
+
+def test_gaps_repeated_lines_and_transposed_output() -> None:
+    a, b = normal(300, 400)[::2, ::2], normal(1, 200, seed=1).expand(90, 200).mT
+    assert excess(a, b) < 4
+    out = torch.empty(90, 150, device="cuda").mT
+    assert torch.equal(_product.product(a, b, out=out), _product.product(a, b))
+
+
+def test_nothing_to_multiply() -> None:
+    for m, n, k in [(0, 3, 5), (7, 0, 5), (7, 3, 0)]:
+        found = _product.product(normal(m, k), normal(k, n))
+        assert found.shape == (m, n)
+        assert not found.any()
+    added = normal(7, 3)
+    assert torch.equal(_product.product(normal(7, 0), normal(0, 3), added), added)
+
+
+@pytest.mark.parametrize("along", ALONG)
+def test_rows_and_columns_of_any_magnitude(along: tuple[bool, bool], record: Recorder) -> None:
+    """Each entry is as precise as in float32, relative to its own row and column."""
+    m, n, k = 150, 170, 720
+    exponent = torch.linspace(-10, 10, m, device="cuda")[:, None]
+    a = in_poison(normal(m, k) * 10**exponent, down=not along[0])
+    b = in_poison(normal(k, n, seed=1) * 10 ** torch.linspace(-10, 10, n, device="cuda"), down=along[1])
+    exact = a.double() @ b.double()
+    scale = a.double().abs() @ b.double().abs()
+    found, usual = (float(((each - exact).abs() / scale).max()) for each in (_product.product(a, b), a @ b))
+    record(error=found, cublas=usual)
+    assert found < max(2 * usual, 2e-7)
+
+
+def test_columns_of_any_magnitude(record: Recorder) -> None:
+    """What is far below the largest numbers of a row's neighbourhood does not matter for the sum of the products."""
+    a, b = normal(150, 720) * 10 ** torch.linspace(-10, 10, 720, device="cuda"), normal(720, 170, seed=1)
+    worst = excess(a, b)
+    record(worst_error_over_cublas=worst)
+    assert worst < 4
+
+
+@pytest.mark.parametrize("exponent", [-33, -30, -19, 0, 18, 19])
+def test_very_small_and_very_large_numbers(exponent: int) -> None:
+    """Down to where the exponent of a line is not taken lower, and beyond."""
+    a, b = normal(70, 64) * 10.0**exponent, normal(64, 90, seed=1) * 10.0 ** min(-exponent, 30)
+    exact = a.double() @ b.double()
+    error = (_product.product(a, b) - exact).abs().max()
+    usual = (a @ b - exact).abs().max()
+    assert error <= torch.maximum(4 * usual, 1e-6 * exact.abs().max())
+
+
+def test_values_that_are_not_finite_stay_where_they_are() -> None:
+    for along in ALONG:
+        a, b = normal(161, 333), normal(333, 170, seed=1)
+        a[3, 17], a[150, 332], b[332, 160], b[0, 7] = float("nan"), float("-inf"), float("inf"), float("nan")
+        finite = torch.isfinite(_product.product(in_poison(a, down=not along[0]), in_poison(b, down=along[1])))
+        assert not finite[[3, 150]].any()
+        assert not finite[:, [160, 7]].any()
+        finite[[3, 150]], finite[:, [160, 7]] = True, True
+        assert finite.all()
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(1600, 310, 720), (310, 1030, 1568), (192, 192, 37450)])
+def test_everything_is_written_and_always_the_same(m: int, n: int, k: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = normal(m, k), normal(k, n, seed=1)
+    expected = _product.product(a, b)
+    new_empty = Tensor.new_empty
+    monkeypatch.setattr(Tensor, "new_empty", lambda *args, **kwargs: new_empty(*args, **kwargs).fill_(float("nan")))
+    for _ in range(5):
+        assert torch.equal(_product.product(a, b), expected)
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(1600, 310, 720), (310, 1030, 1568)])
+def test_in_a_graph(m: int, n: int, k: int) -> None:
+    a, b = normal(m, k), normal(k, n, seed=1)
+    expected = _product.product(a, b)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = _product.product(a, b)
+    for sign in (1, -1):
+        a.copy_(sign * a)
+        graph.replay()
+        expected = sign * expected
+        assert torch.equal(found, expected)
+
+
+def test_cublas_where_nothing_was_compiled_before_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_product, "_loaded", {})
+    a, b, added = normal(310, 400), normal(400, 310, seed=1), normal(310, 310, seed=2)
+    expected = torch.addmm(added, a, b)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = _product.product(a, b, added)
+    graph.replay()
+    assert not _product._loaded
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
