@@ -73,7 +73,7 @@ def fused(
         leaves = [inputs, torch.linalg.qr(normal(n, n))[0], bias, initial]
     else:
         leaves = [inputs, long, normal(q, s) / n**0.5, short, bias, initial]
-    leaves = [leaf.to(dtype).requires_grad_() for leaf in leaves]
+    leaves = [leaf.to(dtype).contiguous().requires_grad_() for leaf in leaves]  # as the layers' matrices are
     run = recurrence if dense else long_short_recurrence
     return leaves, lambda: run(*leaves, nonlinearity, backend=backend)
 

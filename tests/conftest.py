@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # before torch: twelve workers of sixteen threads each took ten times as long
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 pytest_plugins = ["tests._record"]
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,7 +10,7 @@ import pytest
 from enrnn import _nvrtc
 from enrnn.matrices import _cayley_transform, _inverse, _normalization
 from enrnn.nonlinearities import NONLINEARITIES
-from enrnn.recurrence import _cuda, _gated, _gram, _rotations_cuda
+from enrnn.recurrence import _cuda, _gated, _gram, _product, _rotations_cuda
 from enrnn.recurrence._shapes import BATCHES, Limits, Shape, as_one, layout_for, one_block, shape_for, split_block
 from enrnn.recurrence._wide import Wide, wide_for
 from enrnn.training import _fused, _keep
@@ -141,6 +141,22 @@ def test_a_few_sequences_are_not_for_the_tensor_cores() -> None:
     for q, s, batch in [(96, 64, 50), (172, 20, 20), (374, 94, 28), (310, 720, 32)]:
         assert isinstance(layout_for(q + s, batch, 1, H200, q), Shape)
     assert isinstance(layout_for(160, 10_000, 1, H200, 96), Wide)
+
+
+@pytest.mark.parametrize("arch", CHIPS)
+def test_the_product_compiles(arch: str, record: Recorder) -> None:
+    """Every tile, alone and with as many others as there is room for, with its operands lying every way."""
+    source, registers = _product.SOURCE.read_text(encoding="utf-8"), []
+    for place, ((rows, columns), most) in enumerate(_product.SIZES.items()):
+        for groups, ways in [(1, [(True, True), (False, False)]), (most, [(True, False), (False, True)])]:
+            for a_along, b_along in ways:
+                plan = _product.Plan(rows, columns, groups, 0)
+                assert plan.shared_bytes <= CHIPS[arch].shared
+                given = _product.defines(plan, a_along, b_along, (4, 2, 1)[place])
+                used, spilled = resources(source, arch, given)
+                assert spilled == 0, given
+                registers.append(used)
+    record(cases=len(registers), worst_registers=max(registers))
 
 
 @pytest.mark.parametrize("arch", CHIPS)

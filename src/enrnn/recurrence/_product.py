@@ -72,18 +72,22 @@ def product(
     out_first: Tensor | None = None,
     before: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """`added + a b` of CUDA matrices [m, k] and [k, n] in float32: `product.cu` or, where that cannot be had, cuBLAS."""
-    if first is not None:
-        assert added is not None and out is not None
-        torch.addmm(added[: len(first)], first, b, out=out[: len(first)])
-        product(a, b, added[len(first) :], out[len(first) :])
+    """`added + a b` of CUDA matrices [m, k] and [k, n] in float32: `product.cu` or, where that cannot be had, cuBLAS.
+
+    `first`, if given with `added` and `out`, is rows of the first matrix that come before those of `a`. `out_first` is where the
+    first rows of the product go, to which nothing is added; the others are moved up in `out`, whose last rows then are those of
+    `added`. `before` is columns of the first matrix and rows of the second one that come before.
+    """
+    if first is not None and added is not None and out is not None:
+        rows = len(first)
+        torch.addmm(added[:rows], first, b, out=out[:rows])
+        product(a, b, added[rows:], out[rows:])
         return out
-    if out_first is not None:
-        assert added is not None and out is not None
-        torch.mm(a[: len(out_first)], b, out=out_first)
-        rest = len(a) - len(out_first)
-        product(a[len(out_first) :], b, added[:rest], out[:rest])
-        out[rest:].copy_(added[rest:])
+    if out_first is not None and added is not None and out is not None:
+        rows = len(out_first)
+        torch.mm(a[:rows], b, out=out_first)
+        product(a[rows:], b, added[:-rows], out[:-rows])
+        out[-rows:].copy_(added[-rows:])
         return out
     if before is not None:
         return torch.addmm(product(a, b), *before)

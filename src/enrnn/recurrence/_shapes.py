@@ -89,8 +89,8 @@ class Shape(NamedTuple):
     @property
     def packing(self) -> tuple[int, int, int]:
         """Thread blocks that lay out the matrix, their threads, and the floats that it takes then."""
-        blocks = self.cluster * (self.chunks + self.shared_chunks)
-        return blocks, self.threads, blocks * self.quads * self.threads * 4
+        blocks = self.cluster * (self.chunks + self.shared_chunks) * self.quads
+        return blocks, self.threads, blocks * self.threads * 4
 
     @property
     def unroll(self) -> int:

@@ -217,8 +217,8 @@ __device__ int slot_of(int group, int r) {
     return group * ROWS + r;
 }
 
-// Lay out W = [[W_L, W_C], [0, W_S]], or its transpose in the reverse sweep, as the threads of `sweep` want it: block (rank, chunk)
-// of this grid writes, for each thread of block `rank` of a cluster, the weights of that chunk.
+// Lay out W = [[W_L, W_C], [0, W_S]], or its transpose in the reverse sweep, as the threads of `sweep` want it: block (rank, chunk, k)
+// of this grid writes, for each thread of block `rank` of a cluster, the k-th four weights of that chunk.
 extern "C" __global__ void __launch_bounds__(THREADS) pack(
     const float* long_long,                     // [q, q]
     const float* long_short,                    // [q, n - q] or null
@@ -226,24 +226,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack(
     float4* packed, long long size, long long long_size)
 {
     const int n = (int)size, q = (int)long_size, s = n - q;
-    const int rank = blockIdx.x / (CHUNKS + SHARED_CHUNKS), chunk = blockIdx.x % (CHUNKS + SHARED_CHUNKS);
+    const int rank = blockIdx.x / QUADS / (CHUNKS + SHARED_CHUNKS), chunk = blockIdx.x / QUADS % (CHUNKS + SHARED_CHUNKS);
     const int lane = threadIdx.x % LANES, group = (rank * THREADS + threadIdx.x) / LANES;
-    float quad[QUADS * 4] = {};
+    float quad[4] = {};
 #pragma unroll
-    for (int r = 0; r < ROWS; r++)
-#pragma unroll
-        for (int e = 0; e < V; e++) {
-            const int row = SPLIT ? r : row_of<ROWS / PARTS, LANES / 2>(r / PARTS, lane) * PARTS + r % PARTS;
-            const int here = unit_of(slot_of(group, row), n, q), there = unit_of((chunk * LANES + lane) * V + e, n, q);
-            if (here < 0 || there < 0) continue;
-            const long long i = BACKWARD ? there : here, j = BACKWARD ? here : there;
-            if (i < q && j < q) quad[r * V + e] = long_long[i * q + j];
-            else if (i < q && long_short) quad[r * V + e] = long_short[i * s + j - q];
-            else if (i >= q && j >= q) quad[r * V + e] = short_short[(i - q) * s + j - q];
-        }
-#pragma unroll
-    for (int k = 0; k < QUADS; k++)
-        packed[(blockIdx.x * QUADS + k) * THREADS + threadIdx.x] = make_float4(quad[4 * k], quad[4 * k + 1], quad[4 * k + 2], quad[4 * k + 3]);
+    for (int i = 0; i < 4; i++) {
+        const int r = (blockIdx.x % QUADS * 4 + i) / V, e = i % V;
+        if (r >= ROWS) continue;
+        const int row = SPLIT ? r : row_of<ROWS / PARTS, LANES / 2>(r / PARTS, lane) * PARTS + r % PARTS;
+        const int here = unit_of(slot_of(group, row), n, q), there = unit_of((chunk * LANES + lane) * V + e, n, q);
+        if (here < 0 || there < 0) continue;
+        const long long y = BACKWARD ? there : here, x = BACKWARD ? here : there;
+        if (y < q && x < q) quad[i] = long_long[y * q + x];
+        else if (y < q && long_short) quad[i] = long_short[y * s + x - q];
+        else if (y >= q && x >= q) quad[i] = short_short[(y - q) * s + x - q];
+    }
+    packed[blockIdx.x * THREADS + threadIdx.x] = make_float4(quad[0], quad[1], quad[2], quad[3]);
 }
 
 // What the kernel is given, with steps in the order in which they are taken.
@@ -291,6 +289,7 @@ struct Carrier {
         for (int i = threadIdx.x; i < (int)(sizeof(shared.ahead) / 4); i += THREADS) (&shared.ahead[0][0][0][0][0])[i] = 0.f;
         block_barrier();
         if (given.start)
+#pragma unroll 4
             for (int i = threadIdx.x; i < SLOTS * SIZE; i += THREADS) {
                 const int slot = i / SIZE, c = i % SIZE, unit = unit_of(slot, n, given.q);
                 if (unit >= 0 && first_sequence + c < given.B) shared.state[0][Planes::offset(SLOTS, slot, c)] = given.start[(first_sequence + c) * given.start_row + unit];
