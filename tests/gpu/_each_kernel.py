@@ -14,7 +14,7 @@ import torch
 
 from enrnn import _nvrtc
 from enrnn.recipes import recipe
-from enrnn.recurrence import _cuda, _rotations_cuda
+from enrnn.recurrence import _cuda, _product, _rotations_cuda
 from enrnn.recurrence._shapes import shape_for, split_block
 from enrnn.recurrence._wide import wide_for
 from enrnn.spectrum import _square
@@ -59,6 +59,14 @@ def other_recurrences() -> None:
         assert _rotations.excess(_rotations_cuda.forward, _rotations_cuda.backward, _rotations.problem(case), "cuda") < 4
 
 
+def products() -> None:
+    """With shares and without; operands that lie along the sum, and across."""
+    for m, n, k in [(70, 91, 2000), (200, 33, 65)]:
+        a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
+        for first, second in [(a, b), (a.mT.contiguous().mT, b.mT.contiguous().mT)]:
+            torch.testing.assert_close(_product.product(first, second).double(), a.double() @ b.double(), rtol=1e-4, atol=1e-4)
+
+
 def spectral_radii() -> None:
     """One block, four, six; the kernels of large matrices, with tiles that are full and that are not."""
     generator = torch.Generator("cuda").manual_seed(0)
@@ -84,7 +92,7 @@ def training() -> None:
             train(config, runs)
 
 
-PARTS = [recurrences, zeros_left_out, many_sequences, other_recurrences, spectral_radii, training]
+PARTS = [recurrences, zeros_left_out, many_sequences, other_recurrences, products, spectral_radii, training]
 
 
 def every_thread_arrives(source: str, kernels: dict[str, int], device: torch.device, **defines: Any) -> list[_nvrtc.Kernel]:
