@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from enrnn.recurrence import _cuda, _product
+from enrnn.recurrence import _cuda, _gram, _product
 from tests._record import Recorder
 
 pytestmark = pytest.mark.gpu
@@ -206,3 +206,11 @@ def test_cublas_where_nothing_was_compiled_before_a_graph(monkeypatch: pytest.Mo
     graph.replay()
     assert not _product._loaded
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_the_gradient_of_weights_is_an_operator() -> None:
+    given = [torch.randn(5, 16, 70, device="cuda"), torch.randn(16, 64, device="cuda"), torch.randn(5, 16, 64, device="cuda")]
+    torch.library.opcheck(torch.ops.enrnn.tall_product.default, tuple(given))
+    grad_z, initial, states = (each.double() for each in given)
+    exact = torch.einsum("tbm,tbn->mn", grad_z, torch.cat([initial[None], states[:-1]]))
+    torch.testing.assert_close(_gram.by_tensor_cores(*given).double(), exact, rtol=1e-5, atol=1e-4)
