@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # before torch: twelve workers of sixteen threads each took ten times as long
+if "PYTEST_XDIST_WORKER" in os.environ:  # before torch: fifteen workers of sixteen threads each stand in each other's way
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 pytest_plugins = ["tests._record"]

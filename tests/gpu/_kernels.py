@@ -43,6 +43,19 @@ def replayed(step: Callable[[], tuple[Tensor, ...]], leaves: Sequence[Tensor]) -
     return answers
 
 
+def assert_the_same_in_a_graph(multiply: Callable[[Tensor, Tensor], Tensor], a: Tensor, b: Tensor) -> None:
+    """A product that is captured and replayed on other numbers."""
+    expected = multiply(a, b)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = multiply(a, b)
+    for sign in (1, -1):
+        a.copy_(sign * a)
+        graph.replay()
+        expected = sign * expected
+        assert torch.equal(found, expected)
+
+
 def assert_near_the_float64_reference(layer: nn.Module, exact: nn.Module, x: Tensor) -> None:
     """Outputs and all gradients of a layer in float32 on the GPU."""
     expected, found = answers_of(exact, x.double()), answers_of(layer, x.cuda())

@@ -9,6 +9,7 @@ from torch import Tensor
 import enrnn
 from enrnn.recurrence import _cuda, _gram
 from tests._record import Recorder
+from tests.gpu._kernels import assert_the_same_in_a_graph
 
 pytestmark = pytest.mark.gpu
 
@@ -108,16 +109,7 @@ def test_everything_is_written_and_always_the_same(n: int, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("n", [64, 160, 192, 256])
 def test_in_a_graph(n: int) -> None:
-    z, h = normal(4100, n), normal(4100, n, seed=1)
-    expected = _gram.gram(z, h)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        found = _gram.gram(z, h)
-    for sign in (1, -1):
-        z.copy_(sign * z)
-        graph.replay()
-        expected = sign * expected
-        assert torch.equal(found, expected)
+    assert_the_same_in_a_graph(_gram.gram, normal(4100, n), normal(4100, n, seed=1))
 
 
 def test_cublas_where_nothing_was_compiled_before_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from enrnn.recurrence import _cuda, _gram, _product
+from enrnn.recurrence import _cuda, _product
 from tests._record import Recorder
+from tests.gpu._kernels import assert_the_same_in_a_graph
 
 pytestmark = pytest.mark.gpu
 
@@ -184,16 +185,7 @@ def test_everything_is_written_and_always_the_same(m: int, n: int, k: int, monke
 
 @pytest.mark.parametrize(("m", "n", "k"), [(1600, 310, 720), (310, 1030, 1568)])
 def test_in_a_graph(m: int, n: int, k: int) -> None:
-    a, b = normal(m, k), normal(k, n, seed=1)
-    expected = _product.product(a, b)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        found = _product.product(a, b)
-    for sign in (1, -1):
-        a.copy_(sign * a)
-        graph.replay()
-        expected = sign * expected
-        assert torch.equal(found, expected)
+    assert_the_same_in_a_graph(_product.product, normal(m, k), normal(k, n, seed=1))
 
 
 def test_cublas_where_nothing_was_compiled_before_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,9 +200,5 @@ def test_cublas_where_nothing_was_compiled_before_a_graph(monkeypatch: pytest.Mo
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
 
 
-def test_the_gradient_of_weights_is_an_operator() -> None:
-    given = [torch.randn(5, 16, 70, device="cuda"), torch.randn(16, 64, device="cuda"), torch.randn(5, 16, 64, device="cuda")]
-    torch.library.opcheck(torch.ops.enrnn.tall_product.default, tuple(given))
-    grad_z, initial, states = (each.double() for each in given)
-    exact = torch.einsum("tbm,tbn->mn", grad_z, torch.cat([initial[None], states[:-1]]))
-    torch.testing.assert_close(_gram.by_tensor_cores(*given).double(), exact, rtol=1e-5, atol=1e-4)
+def test_as_an_operator() -> None:
+    torch.library.opcheck(torch.ops.enrnn.tall_product.default, (normal(70, 33), normal(70, 20, seed=1)))

@@ -11,7 +11,7 @@ from torch import Tensor
 import enrnn
 from enrnn.functional import long_short_recurrence, recurrence
 from enrnn.nonlinearities import NONLINEARITIES
-from enrnn.recurrence import _cuda, _torch
+from enrnn.recurrence import _cuda, _product, _torch
 from enrnn.recurrence._shapes import Shape, _clusters, one_block, shape_for, split_block
 from enrnn.recurrence._wide import Wide, wide_for
 from tests._record import Recorder
@@ -169,9 +169,9 @@ def test_long_sequences(record: Recorder) -> None:
 
 @pytest.mark.parametrize(("q", "s"), [(96, 64), (60, 90), (172, 20), (374, 94), (310, 720), (5, 2), (1, 300), (300, 1)])
 @pytest.mark.parametrize("coupled", [True, False], ids=["coupled", "apart"])
-def test_the_two_parts(q: int, s: int, coupled: bool) -> None:
-    """ENRNN's form against the float64 reference, with all gradients."""
-    steps, batch = 7, 5
+def test_the_two_parts(q: int, s: int, coupled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ENRNN's form against the float64 reference, with all gradients; where there is enough to multiply, by `product.cu`."""
+    steps, batch = (11, 33) if q * s > 2**16 else (7, 5)
     generator = torch.Generator().manual_seed(q)
 
     def normal(*size: int) -> Tensor:
@@ -195,7 +195,9 @@ def test_the_two_parts(q: int, s: int, coupled: bool) -> None:
         return {"states": states.detach(), **dict(zip(leaves, gradients, strict=True))}
 
     exact = run("reference", torch.float64, "cpu")
+    monkeypatch.setattr(_product, "_loaded", {})
     found = run("cuda", torch.float32, "cuda")
+    assert bool(_product._loaded) == (q * s > 2**16)
     for name, value in exact.items():
         torch.testing.assert_close(found[name].double().cpu(), value, rtol=1e-4, atol=2e-5 * float(value.abs().max()), msg=name)
 

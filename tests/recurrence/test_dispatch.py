@@ -11,7 +11,7 @@ from torch import Tensor
 import enrnn
 from enrnn.functional import long_short_recurrence, recurrence
 from enrnn.nonlinearities import NONLINEARITIES, paired_modrelu
-from enrnn.recurrence import _cpu, _dispatch, _engines
+from enrnn.recurrence import _cpu, _dispatch, _engines, _gram
 from tests._record import Recorder
 from tests.recurrence._problems import problem
 
@@ -221,3 +221,15 @@ def test_complex_units_have_one_threshold_each_and_one_matrix() -> None:
         long_short_recurrence(x, torch.eye(2), None, torch.eye(2), torch.zeros(2), h, "paired_modrelu")
     with pytest.raises(ValueError, match="Unknown nonlinearity 'paired_modrelu'"):
         enrnn.ENRNN(2, 6, nonlinearity="paired_modrelu")
+
+
+@pytest.mark.parametrize("batch", [_gram.FEWEST - 1, _gram.FEWEST])
+def test_with_few_sequences_no_steps_share_an_exponent(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`product.cu` would lose a gradient to which early and late steps contribute alike, by factors that grow and shrink."""
+    asked = []
+    monkeypatch.setattr(_gram._product, "pays", lambda *_: True)
+    monkeypatch.setattr(_gram, "tall_product", lambda z, h: asked.append(len(z)) or z.mT @ h)
+    grad_z, initial, states = torch.randn(4, batch, 7), torch.randn(batch, 5), torch.randn(4, batch, 5)
+    found = _gram.weight_gradient(grad_z, initial, states)
+    torch.testing.assert_close(found, torch.einsum("tbm,tbn->mn", grad_z, torch.cat([initial[None], states[:-1]])))
+    assert asked == ([3 * batch] if batch >= _gram.FEWEST else [])

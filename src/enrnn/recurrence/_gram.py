@@ -1,4 +1,4 @@
-"""The gradient of the weights: a product of two tall matrices, on a GPU by a kernel of its own, `gram.cu`, where that pays."""
+"""The gradient of the weights: a product of two tall matrices, on a GPU by `gram.cu` or `product.cu`, where these pay."""
 
 from pathlib import Path
 
@@ -23,10 +23,12 @@ LEAST = 64
 def weight_gradient(grad_z: Tensor, initial: Tensor, states: Tensor) -> Tensor:
     """`Σ_t dz_t h_{t−1}ᵀ`."""
     z, h = grad_z[1:].flatten(0, 1), states[:-1].flatten(0, 1)
-    if not pays(z, h) and len(initial) >= FEWEST and _product.pays(z.mT, h):
-        found: Tensor = by_tensor_cores(grad_z, initial, states)
-        return found
-    later = gram(z, h) if pays(z, h) else z.mT @ h
+    if pays(z, h):
+        later = gram(z, h)
+    elif len(initial) >= FEWEST and _product.pays(z.mT, h):
+        later = tall_product(z, h)
+    else:
+        later = z.mT @ h
     return torch.addmm(later, grad_z[0].mT, initial)
 
 
@@ -36,17 +38,9 @@ sequence they would be 32 steps, and where states grow as gradients shrink, or t
 
 
 @torch.library.custom_op("enrnn::tall_product", mutates_args=())
-def by_tensor_cores(grad_z: Tensor, initial: Tensor, states: Tensor) -> Tensor:
-    z, h = grad_z[1:].flatten(0, 1), states[:-1].flatten(0, 1)
-    return _product.product(z.mT, h, before=(grad_z[0].mT, initial))
-
-
-@by_tensor_cores.register_fake
-def _(grad_z: Tensor, initial: Tensor, states: Tensor) -> Tensor:
-    return grad_z.new_empty(grad_z.shape[-1], states.shape[-1])
-
-
-by_tensor_cores.register_autograd(no_second_derivative)
+def tall_product(z: Tensor, h: Tensor) -> Tensor:
+    """`zᵀ h` of two CUDA matrices [K, m] and [K, n] in float32, by `product.cu`."""
+    return _product.product(z.mT, h)
 
 
 def pays(z: Tensor, h: Tensor) -> bool:
@@ -75,12 +69,9 @@ def gram(z: Tensor, h: Tensor) -> Tensor:
     return out
 
 
-@gram.register_fake
-def _(z: Tensor, h: Tensor) -> Tensor:
-    return z.new_empty(z.shape[1], h.shape[1])
-
-
-gram.register_autograd(no_second_derivative)
+for _operator in (gram, tall_product):
+    _operator.register_fake(lambda z, h: z.new_empty(z.shape[1], h.shape[1]))
+    _operator.register_autograd(no_second_derivative)
 
 
 _loaded: dict[tuple[tuple[int, ...], torch.device], list[Kernel]] = {}

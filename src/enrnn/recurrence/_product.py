@@ -62,35 +62,8 @@ def pays(a: Tensor, b: Tensor) -> bool:
     return a.is_cuda and a.dtype == b.dtype == torch.float32 and min(m, k, n) >= LEAST_SIDE and m * k * n >= LEAST_WORK
 
 
-def product(
-    a: Tensor,
-    b: Tensor,
-    added: Tensor | None = None,
-    out: Tensor | None = None,
-    *,
-    first: Tensor | None = None,
-    out_first: Tensor | None = None,
-    before: tuple[Tensor, Tensor] | None = None,
-) -> Tensor:
-    """`added + a b` of CUDA matrices [m, k] and [k, n] in float32: `product.cu` or, where that cannot be had, cuBLAS.
-
-    `first`, if given with `added` and `out`, is rows of the first matrix that come before those of `a`. `out_first` is where the
-    first rows of the product go, to which nothing is added; the others are moved up in `out`, whose last rows then are those of
-    `added`. `before` is columns of the first matrix and rows of the second one that come before.
-    """
-    if first is not None and added is not None and out is not None:
-        rows = len(first)
-        torch.addmm(added[:rows], first, b, out=out[:rows])
-        product(a, b, added[rows:], out[rows:])
-        return out
-    if out_first is not None and added is not None and out is not None:
-        rows = len(out_first)
-        torch.mm(a[:rows], b, out=out_first)
-        product(a[rows:], b, added[:-rows], out[:-rows])
-        out[-rows:].copy_(added[-rows:])
-        return out
-    if before is not None:
-        return torch.addmm(product(a, b), *before)
+def product(a: Tensor, b: Tensor, added: Tensor | None = None, out: Tensor | None = None) -> Tensor:
+    """`added + a b` of CUDA matrices [m, k] and [k, n] in float32: `product.cu` or, where that cannot be had, cuBLAS."""
     (m, k), n = a.shape, b.shape[1]
     if out is None:
         out = a.new_empty(m, n)
