@@ -214,25 +214,32 @@ __device__ void together(int group) {
     else asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(GROUP) : "memory");
 }
 
-// Two neighbouring numbers of a row of the output, if they are there; both can be written at once if `even`.
-__device__ void put(float* out, long long out_row, const float* added, long long added_row, long long row, long long column, long long m, long long n, bool even, float2 v) {
-    if (row >= m || column >= n) return;
-    float* const to = out + row * out_row + column;
-    const float* const from = added + row * added_row + column;
-    if (even && column + 1 < n) {
-        if (added) {
-            const float2 more = *reinterpret_cast<const float2*>(from);
-            v.x += more.x, v.y += more.y;
-        }
-        *reinterpret_cast<float2*>(to) = v;
-    } else {
-        to[0] = added ? from[0] + v.x : v.x;
-        if (column + 1 < n) to[1] = added ? from[1] + v.y : v.y;
-    }
+// [m, n], and from a row to the next in memory.
+template <class Float>
+struct Matrix {
+    Float* start;
+    long long row, m, n;
+
+    // Whether two neighbours of a row, the first in an even column, can be read or written at once.
+    __device__ bool even() const { return ((unsigned long long)start % 8 | row % 2 | n % 2) == 0; }
+
+    __device__ Float* at(long long i, long long j) const { return start + (i < m && j < n ? i * row + j : 0); }
+};
+
+// Two neighbours of a row; anything beyond the end. There is no branch, so that many can be asked for at once.
+template <bool EVEN>
+__device__ float2 look(const Matrix<const float>& from, long long i, long long j) {
+    if constexpr (EVEN) return *reinterpret_cast<const float2*>(from.at(i, j));
+    else return make_float2(*from.at(i, j), *from.at(i, j + 1));
 }
 
-__device__ bool both_even(const float* out, long long out_row, const float* added, long long added_row) {
-    return ((unsigned long long)out % 8 | (unsigned long long)added % 8 | out_row % 2 | (added ? added_row % 2 : 0)) == 0;
+__device__ void put(const Matrix<float>& to, long long i, long long j, float2 v) {
+    if (i >= to.m || j >= to.n) return;
+    if (to.even()) *reinterpret_cast<float2*>(to.at(i, j)) = v;
+    else {
+        *to.at(i, j) = v.x;
+        if (j + 1 < to.n) *to.at(i, j + 1) = v.y;
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) product(
@@ -302,17 +309,32 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) product(
 #pragma unroll
             for (int i = 0; i < SUMS; i++) sum[i / 4 / COLUMNS][i / 4 % COLUMNS][i % 4] += sums[other * apart + i * GROUP];
     }
-    const bool even = both_even(out, out_row, added, added_row);
-    float2* const to = reinterpret_cast<float2*>(shares) + ((long long)blockIdx.y * gridDim.x + tile) * (SUMS / 2) * GROUP + thread;
     const Corner from(tile, n);
     const Place at(thread);
+    if (shares) {
+        float2* const to = reinterpret_cast<float2*>(shares) + ((long long)blockIdx.y * gridDim.x + tile) * (SUMS / 2) * GROUP + thread;
 #pragma unroll
-    for (int i = 0; i < SUMS / 2; i++) {
-        const int down = i / 2 / COLUMNS, right = i / 2 % COLUMNS;
-        const float2 v = make_float2(sum[down][right][i % 2 * 2], sum[down][right][i % 2 * 2 + 1]);
-        if (shares) to[i * GROUP] = v;
-        else put(out, out_row, added, added_row, from.top + at.row + 16 * down + i % 2, from.left + at.column + 8 * right, m, n, even, v);
+        for (int i = 0; i < SUMS / 2; i++) {
+            const float(&v)[4] = sum[i / 2 / COLUMNS][i / 2 % COLUMNS];
+            to[i * GROUP] = make_float2(v[i % 2 * 2], v[i % 2 * 2 + 1]);
+        }
+        return;
     }
+    const auto each = [&](auto work) {
+#pragma unroll
+        for (int i = 0; i < SUMS / 2; i++) {
+            float(&v)[4] = sum[i / 2 / COLUMNS][i / 2 % COLUMNS];
+            work(from.top + at.row + i / 2 / COLUMNS * 16 + i % 2, from.left + at.column + i / 2 % COLUMNS * 8, v[i % 2 * 2], v[i % 2 * 2 + 1]);
+        }
+    };
+    if (added) {  // all is read before anything is written: `added` may be `out`, and the compiler would wait for every number
+        const Matrix<const float> more{added, added_row, m, n};
+        const auto add = [&](float2 found, float& x, float& y) { x += found.x, y += found.y; };
+        if (more.even()) each([&](long long row, long long column, float& x, float& y) { add(look<true>(more, row, column), x, y); });
+        else each([&](long long row, long long column, float& x, float& y) { add(look<false>(more, row, column), x, y); });
+    }
+    const Matrix<float> to{out, out_row, m, n};
+    each([&](long long row, long long column, float x, float y) { put(to, row, column, make_float2(x, y)); });
 }
 
 // A block for each of the SUMS / 2 pairs of the threads of a tile.
@@ -330,5 +352,10 @@ extern "C" __global__ void __launch_bounds__(GROUP) collect(
     }
     const Corner from(tile, n);
     const Place at(threadIdx.x);
-    put(out, out_row, added, added_row, from.top + at.row + 16 * down + i % 2, from.left + at.column + 8 * right, m, n, both_even(out, out_row, added, added_row), sum);
+    const long long row = from.top + at.row + 16 * down + i % 2, column = from.left + at.column + 8 * right;
+    if (added) {
+        const float2 more = look<false>({added, added_row, m, n}, row, column);
+        sum.x += more.x, sum.y += more.y;
+    }
+    put({out, out_row, m, n}, row, column, sum);
 }
