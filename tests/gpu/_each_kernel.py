@@ -60,11 +60,14 @@ def other_recurrences() -> None:
 
 
 def products() -> None:
-    """With shares and without; operands that lie along the sum, and across."""
+    """With shares and without; operands that lie along the sum, and across; rows and columns that come before."""
     for m, n, k in [(70, 91, 2000), (200, 33, 65)]:
-        a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
+        a, b, added = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda"), torch.randn(m, n, device="cuda")
         for first, second in [(a, b), (a.mT.contiguous().mT, b.mT.contiguous().mT)]:
-            torch.testing.assert_close(_product.product(first, second).double(), a.double() @ b.double(), rtol=1e-4, atol=1e-4)
+            found = _product.product(first[9:], second, added, first=first[:9])
+            torch.testing.assert_close(found.double(), added + a.double() @ b.double(), rtol=1e-4, atol=1e-4)
+            found = _product.product(first[:, 9:], second[9:], before=(first[:, :9], second[:9]))
+            torch.testing.assert_close(found.double(), a.double() @ b.double(), rtol=1e-4, atol=1e-4)
 
 
 def spectral_radii() -> None:

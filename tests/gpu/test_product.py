@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from enrnn import _nvrtc
 from enrnn.recurrence import _cuda, _product
 from tests._record import Recorder
 from tests.gpu._kernels import assert_the_same_in_a_graph
@@ -72,13 +73,17 @@ def test_every_size(m: int, n: int, k: int, record: Recorder) -> None:
     assert worst < 4
 
 
-@pytest.mark.parametrize("plan", [(*size, groups) for size, most in _product.SIZES.items() for groups in (1, most)])
-def test_every_layout(plan: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch, record: Recorder) -> None:
-    """Tiles of each size, groups together and alone, k in one share and in several."""
-    worst = 0.0
-    for share in (96, 1024):
-        monkeypatch.setattr(_product, "planned", lambda *_, share=share: _product.Plan(*plan, share))
-        for (m, n, k), (a_along, b_along) in itertools.product([(150, 174, 600), (135, 203, 333)], ALONG):
+@pytest.mark.parametrize("size", _product.SIZES)
+def test_every_layout(size: tuple[int, int, int, int, int], monkeypatch: pytest.MonkeyPatch, record: Recorder) -> None:
+    """Tiles of each size, room for few rounds and for many, k in one share and in several."""
+    room, worst = _nvrtc.room_of(torch.device("cuda", 0))[1], 0.0
+    most = room // _product.Plan(*size, 1, 1).shared_bytes
+    for stages, share in itertools.product({2, min(most, 3), min(most, _product.MOST_STAGES)}, (3, 8, 1024)):
+        if stages > most:
+            continue
+        plan = _product.Plan(*size, stages, share)
+        monkeypatch.setattr(_product, "planned", lambda *_, plan=plan: plan)
+        for (m, n, k), (a_along, b_along) in itertools.product([(150, 174, 600), (335, 203, 333)], ALONG):
             a, b = in_poison(normal(m, k), down=not a_along), in_poison(normal(k, n, seed=1), down=b_along)
             worst = max(worst, excess(a, b, normal(m, n, seed=2)))
             record(cases=1)
@@ -89,14 +94,12 @@ def test_every_layout(plan: tuple[int, int, int], monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(("m", "n", "k"), [(68, 84, 100), (320, 1028, 1568)])
 @pytest.mark.parametrize("along", ALONG)
 def test_views_at_any_address_and_between_nan(m: int, n: int, k: int, along: tuple[bool, bool], record: Recorder) -> None:
-    """Numbers that can be read by fours, by twos, and one at a time: nothing else is looked at, and nothing else is written."""
-    widths = set()
+    """Nothing else is looked at, and nothing else is written."""
     a, b, added = normal(m, k), normal(k, n, seed=1), normal(m, n, seed=2)
     exact = added.double() + a.double() @ b.double()
     tolerance = 4 * float((torch.addmm(added, a, b) - exact).abs().max())
     for before, after in itertools.product(range(4), repeat=2):
         views = in_poison(a, before, after, down=not along[0]), in_poison(b, 4 - before, before, down=along[1])
-        widths.add(_product._floats_at_once(_product._lines(views[0]), _product._lines(views[1].mT)))
         out = torch.full((m + 2, n + 4), float("nan"), device="cuda")
         inner = out[1:-1, before : before + n]
         assert _product.product(*views, in_poison(added, after, before), out=inner) is inner
@@ -104,7 +107,6 @@ def test_views_at_any_address_and_between_nan(m: int, n: int, k: int, along: tup
         inner.fill_(float("nan"))
         assert out.isnan().all()
         record(cases=1)
-    assert widths == {1, 2, 4}
 
 
 def test_in_place_of_what_is_added() -> None:
@@ -119,6 +121,75 @@ def test_gaps_repeated_lines_and_transposed_output() -> None:
     assert excess(a, b) < 4
     out = torch.empty(90, 150, device="cuda").mT
     assert torch.equal(_product.product(a, b, out=out), _product.product(a, b))
+
+
+def close(found: Tensor, exact: Tensor, usual: Tensor) -> bool:
+    floor = 4 * torch.finfo(torch.float32).eps * exact.abs().max()
+    return bool((found - exact).abs().max() <= 4 * torch.maximum((usual - exact).abs().max(), floor))
+
+
+SHAPES = [(160, 90, 70), (1600, 310, 720), (333, 161, 100)]
+
+
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+@pytest.mark.parametrize("along", ALONG)
+def test_rows_before_others(m: int, n: int, k: int, along: tuple[bool, bool]) -> None:
+    """As for `h_{t-1}`: the rows of `initial`, then those of the states, which lie elsewhere, in columns of a larger matrix."""
+    a, b, added = normal(m, k), normal(k, n, seed=1), normal(m, n, seed=2)
+    exact, usual = added.double() + a.double() @ b.double(), torch.addmm(added, a, b)
+    for f in (0, 1, 32, m):
+        first, rest = in_poison(a[:f], 1, 2, down=not along[0]), in_poison(a[f:], 3, down=not along[1])
+        assert close(_product.product(rest, b, added, first=first), exact, usual)
+        out = torch.full_like(added, float("nan"))
+        assert _product.product(rest, b, added, out, first=first) is out
+        assert torch.equal(out, _product.product(a, b, added))
+
+
+@pytest.mark.parametrize(("m", "n", "k"), SHAPES)
+@pytest.mark.parametrize("along", ALONG)
+def test_the_first_rows_go_elsewhere_and_the_last_are_zeros(m: int, n: int, k: int, along: tuple[bool, bool]) -> None:
+    """As for `dz_{t+1}`: what comes first has no place among the others, and nothing comes after the last."""
+    g = 32
+    a, b = in_poison(normal(m, k), 1, down=not along[0]), in_poison(normal(k, n, seed=1), down=along[1])
+    added = normal(m, n, seed=2)
+    exact, usual = a.double() @ b.double(), a @ b
+    out, wide = torch.full_like(added, float("nan")), torch.full((g, n + 3), float("nan"), device="cuda")
+    early = wide[:, 1:-2]
+    assert _product.product(a, b, added, out, out_first=early) is out
+    assert close(early, exact[:g], usual[:g])
+    assert close(out[: m - g], exact[g:] + added[: m - g], usual[g:] + added[: m - g])
+    assert torch.equal(out[m - g :], added[m - g :])
+    early.fill_(float("nan"))
+    assert wide.isnan().all()
+    found = _product.product(a, b, out_first=early)
+    assert found.shape == (m - g, n)
+    assert torch.equal(torch.cat((early, found)), _product.product(a, b))
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(90, 100, 300), (310, 1030, 1568), (160, 160, 4000)])
+@pytest.mark.parametrize("along", ALONG)
+@pytest.mark.parametrize("j", [1, 32, 50])
+def test_columns_before_others(m: int, n: int, k: int, j: int, along: tuple[bool, bool]) -> None:
+    """As for the gradient of the weights: the first step, then the others."""
+    a, b, a_before, b_before = normal(m, k), normal(k, n, seed=1), normal(m, j, seed=2), normal(j, n, seed=3)
+    exact = a.double() @ b.double() + a_before.double() @ b_before.double()
+    before = in_poison(a_before, 1, down=not along[0]), in_poison(b_before, 1, down=along[1])
+    found = _product.product(in_poison(a, 2, down=not along[0]), in_poison(b, 0, 1, down=along[1]), before=before)
+    assert close(found, exact, torch.addmm(a @ b, a_before, b_before))
+
+
+def test_pieces_that_would_take_too_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    m, n, k, f, g, j = 200, 150, 1000, 20, 30, 40
+    a, b, added = normal(m - f, k), normal(k, n, seed=1), normal(m - g, n, seed=2)
+    first, early = normal(f, k, seed=3), normal(g, n)
+    exact = torch.cat((first, a)).double() @ b.double()
+    exact[g:] += added
+    monkeypatch.setattr(_product, "MOST_PIECES", 2**19)
+    found = _product.product(a, b, added, first=first, out_first=early)
+    assert close(torch.cat((early, found)), exact, exact.float())
+    before = normal(m - f, j, seed=4), normal(j, n, seed=5)
+    exact = a.double() @ b.double() + before[0].double() @ before[1].double()
+    assert close(_product.product(a, b, before=before), exact, exact.float())
 
 
 def test_nothing_to_multiply() -> None:
@@ -188,17 +259,25 @@ def test_in_a_graph(m: int, n: int, k: int) -> None:
     assert_the_same_in_a_graph(_product.product, normal(m, k), normal(k, n, seed=1))
 
 
+def test_as_an_operator() -> None:
+    given = normal(3, 20, 33), normal(20, 40, seed=1), normal(3, 20, 40, seed=2)
+    torch.library.opcheck(torch.ops.enrnn.tall_product.default, given)
+
+
 def test_cublas_where_nothing_was_compiled_before_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_product, "_loaded", {})
     a, b, added = normal(310, 400), normal(400, 310, seed=1), normal(310, 310, seed=2)
+    first, early, before = normal(10, 400, seed=3), normal(20, 310), (normal(310, 32, seed=4), normal(32, 310, seed=5))
     expected = torch.addmm(added, a, b)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         found = _product.product(a, b, added)
+        shifted = _product.product(a, b, added, torch.empty_like(added), first=first, out_first=early)
+        longer = _product.product(a, b, added, before=before)
     graph.replay()
     assert not _product._loaded
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
-
-
-def test_as_an_operator() -> None:
-    torch.library.opcheck(torch.ops.enrnn.tall_product.default, (normal(70, 33), normal(70, 20, seed=1)))
+    rows = torch.cat((first, a, torch.zeros_like(first))) @ b
+    torch.testing.assert_close(early, rows[:20], rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(shifted, rows[20:] + added, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(longer, expected + before[0] @ before[1], rtol=1e-4, atol=1e-3)

@@ -23,7 +23,10 @@ def test_compute_sanitizer_has_nothing_to_say(tool: str, full: bool) -> None:
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None:
         pytest.skip("there is no compute-sanitizer")
-    command = [sanitizer, "--tool", tool, "--error-exitcode", "9", sys.executable, "-m", "tests.gpu._each_kernel", tool]
+    options = ["--tool", tool, "--error-exitcode", "9"]
+    if tool == "memcheck":  # it would count calls that CUDA's bindings make to learn what a driver has
+        options += ["--report-api-errors", "no"]
+    command = [sanitizer, *options, sys.executable, "-m", "tests.gpu._each_kernel", tool]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert [line for line in done.stdout.splitlines() if not line.startswith("=")] == [

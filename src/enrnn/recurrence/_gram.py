@@ -23,13 +23,11 @@ LEAST = 64
 def weight_gradient(grad_z: Tensor, initial: Tensor, states: Tensor) -> Tensor:
     """`Σ_t dz_t h_{t−1}ᵀ`."""
     z, h = grad_z[1:].flatten(0, 1), states[:-1].flatten(0, 1)
-    if pays(z, h):
-        later = gram(z, h)
-    elif len(initial) >= FEWEST and _product.pays(z.mT, h):
-        later = tall_product(z, h)
-    else:
-        later = z.mT @ h
-    return torch.addmm(later, grad_z[0].mT, initial)
+    by_gram = pays(z, h)
+    if not by_gram and len(initial) >= FEWEST and _product.pays(z.mT, h):
+        total: Tensor = tall_product(grad_z, initial, states)
+        return total
+    return torch.addmm(gram(z, h) if by_gram else z.mT @ h, grad_z[0].mT, initial)
 
 
 FEWEST = 16
@@ -38,9 +36,10 @@ sequence they would be 32 steps, and where states grow as gradients shrink, or t
 
 
 @torch.library.custom_op("enrnn::tall_product", mutates_args=())
-def tall_product(z: Tensor, h: Tensor) -> Tensor:
-    """`zᵀ h` of two CUDA matrices [K, m] and [K, n] in float32, by `product.cu`."""
-    return _product.product(z.mT, h)
+def tall_product(grad_z: Tensor, initial: Tensor, states: Tensor) -> Tensor:
+    """`Σ_t dz_t h_{t−1}ᵀ` on a GPU in float32, by `product.cu`."""
+    before = grad_z[0].mT, initial
+    return _product.product(grad_z[1:].flatten(0, 1).mT, states[:-1].flatten(0, 1), before=before)
 
 
 def pays(z: Tensor, h: Tensor) -> bool:
@@ -70,7 +69,7 @@ def gram(z: Tensor, h: Tensor) -> Tensor:
 
 
 for _operator in (gram, tall_product):
-    _operator.register_fake(lambda z, h: z.new_empty(z.shape[1], h.shape[1]))
+    _operator.register_fake(lambda z, h, *_: z.new_empty(z.shape[-1], h.shape[-1]))
     _operator.register_autograd(no_second_derivative)
 
 

@@ -190,38 +190,42 @@ def _sweep_back(
     grad_initial_long, grad_initial_short = torch.split(grad_initial, sizes, dim=-1)
     bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
     engine.backward(grad_states_long, states_long, long, bias_long, nonlinearity, lengths, grad_z_long, grad_initial_long)
+    before = None
     if coupling is not None:  # dL/dh_S at step t gains W_Cᵀ dz_L of step t + 1
-        grad_states_short = _plus_next(grad_states_short, grad_z_long, coupling)
+        grad_states_short, before = _plus_next(grad_states_short, grad_z_long, coupling)
     engine.backward(grad_states_short, states_short, short, bias_short, nonlinearity, lengths, grad_z_short, grad_initial_short)
-    if coupling is not None:
-        grad_initial_short += grad_z_long[0] @ coupling
+    if before is not None:
+        grad_initial_short += before
 
 
 def _plus_previous(added: Tensor, initial: Tensor, states: Tensor, matrix: Tensor) -> Tensor:
     """`added_t + h_{t−1} @ matrix` for every step; `initial` is `h_0`. No copy of the states is made."""
     out = torch.empty(added.shape, dtype=added.dtype, device=added.device)
-    torch.addmm(added[0], initial, matrix, out=out[0])
-    _plus_product(added[1:], states[:-1], matrix, out[1:])
-    return out
-
-
-def _plus_next(added: Tensor, grad_z: Tensor, matrix: Tensor) -> Tensor:
-    """`added_t + dz_{t+1} @ matrix` for every step; nothing comes after the last."""
-    out = torch.empty(added.shape, dtype=added.dtype, device=added.device)
-    _plus_product(added[:-1], grad_z[1:], matrix, out[:-1])
-    out[-1].copy_(added[-1])
-    return out
-
-
-def _plus_product(added: Tensor, factors: Tensor, matrix: Tensor, out: Tensor) -> None:
-    """`added + factors @ matrix`, over all steps at once."""
-    if len(factors) == 0:
-        return
-    added, factors, out = _flat(added), _flat(factors), _flat(out)
-    if pays(factors, matrix):
-        product(factors, matrix, added, out)
+    if pays(_flat(states), matrix):
+        product(_flat(states[:-1]), matrix, _flat(added), _flat(out), first=initial)
     else:
-        torch.addmm(added, factors, matrix, out=out)
+        torch.addmm(added[0], initial, matrix, out=out[0])
+        _add_product(added[1:], states[:-1], matrix, out[1:])
+    return out
+
+
+def _plus_next(added: Tensor, grad_z: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """`added_t + dz_{t+1} @ matrix` for every step, nothing coming after the last; and what comes before the first."""
+    before = torch.empty(added.shape[1:], dtype=added.dtype, device=added.device)
+    out = torch.empty(added.shape, dtype=added.dtype, device=added.device)
+    if pays(_flat(grad_z), matrix):
+        product(_flat(grad_z), matrix, _flat(added), _flat(out), out_first=before)
+    else:
+        torch.mm(grad_z[0], matrix, out=before)
+        _add_product(added[:-1], grad_z[1:], matrix, out[:-1])
+        out[-1].copy_(added[-1])
+    return out, before
+
+
+def _add_product(added: Tensor, factors: Tensor, matrix: Tensor, out: Tensor) -> None:
+    """`added + factors @ matrix`, over all steps at once."""
+    if len(factors):
+        torch.addmm(_flat(added), _flat(factors), matrix, out=_flat(out))
 
 
 def _flat(sequence: Tensor) -> Tensor:

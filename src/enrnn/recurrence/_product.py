@@ -1,5 +1,6 @@
 """Products of large matrices, as precise as in float32, by a GPU's tensor cores: `product.cu`, where that pays."""
 
+import ctypes
 import functools
 from pathlib import Path
 from typing import NamedTuple
@@ -14,18 +15,41 @@ from . import _cuda
 from ._cuda import in_rows
 
 SOURCE = Path(__file__).with_name("product.cu")
-DEPTH, GROUP = 32, 128
-"""The columns of a round and the threads of a group, as in the source."""
+DEPTH, A_PART, B_PART, SPLITTERS = 32, 132, 66, 4
+"""As in the source: the columns of a round; what a part of either matrix takes for these, in words of 16 bytes; and the warps of
+a block that takes matrices to pieces."""
 
 LEAST_SIDE, LEAST_WORK = 64, 2**26
 """The least extent of any of the matrices, and the fewest multiplications, for which `product` is meant."""
 
-SIZES = {(2, 4): 3, (2, 5): 2, (2, 6): 2}
-"""The tiles that a warp may have, down and across, and for how many groups of such warps a multiprocessor has registers."""
+MOST_PIECES = 2**30
+"""The bytes that the pieces of both matrices may take; beyond, k is gone through in several goes."""
 
-START, ADDING, LONELY = 2000, 4500, 1.6
-"""Reckoned, in cycles: to begin and to end a block; a second kernel. And what a round takes when no other group fills the gaps,
-over what it takes among others, which is `_unit`."""
+SIZES = (
+    (4, 4, 1, 2, 4),
+    (4, 5, 1, 2, 4),
+    (4, 4, 2, 2, 2),
+    (4, 5, 2, 2, 2),
+    (4, 4, 1, 4, 2),
+    (4, 5, 1, 4, 2),
+    (4, 3, 2, 4, 1),
+    (4, 4, 2, 4, 1),
+    (4, 5, 2, 4, 1),
+    (5, 5, 2, 4, 1),
+    (6, 3, 2, 4, 1),
+    (6, 4, 2, 4, 1),
+)
+"""The layouts of a block's eight warps: tiles of a warp, 16 high and 8 wide, down and across; warps of a group, down and across;
+groups."""
+
+MOST_STAGES = 6
+
+TENSOR, CACHE, GAPS = 6, 34, 1.4
+"""Reckoned: cycles of a product of 16 x 8 x 16; bytes that a multiprocessor has of the second level cache in a cycle; and what a
+round takes over what the busiest of all parts of a multiprocessor would."""
+
+START, ADDING = 2500, 9000
+"""Reckoned, in cycles: to begin and to end a block; one more kernel."""
 
 
 class Plan(NamedTuple):
@@ -34,13 +58,35 @@ class Plan(NamedTuple):
     rows: int
     columns: int
     """Of a warp, in tiles of 16 and 8."""
+    down: int
+    across: int
+    """The warps of a group."""
     groups: int
     """In a block."""
+    stages: int
+    """Rounds for which a group has room in shared memory."""
     share: int
-    """Columns of the first matrix that a block takes; if not all, there is a second kernel, to add up."""
+    """Rounds that a block takes; if not all, there is one more kernel, to add up."""
+
+    @property
+    def tall(self) -> int:
+        return 16 * self.rows * self.down
+
+    @property
+    def broad(self) -> int:
+        return 8 * self.columns * self.across
 
     def tiles(self, m: int, n: int) -> int:
-        return -(-m // (32 * self.rows)) * -(-n // (16 * self.columns))
+        return -(-m // self.tall) * -(-n // self.broad)
+
+    def parts(self, m: int, n: int) -> tuple[int, int]:
+        """Of both matrices, in whole tiles."""
+        return -(-m // self.tall) * self.rows * self.down, -(-n // self.broad) * self.columns * self.across
+
+    @property
+    def group(self) -> int:
+        """Threads."""
+        return 32 * self.down * self.across
 
     @property
     def sums(self) -> int:
@@ -48,108 +94,223 @@ class Plan(NamedTuple):
         return 4 * self.rows * self.columns
 
     @property
+    def stage_bytes(self) -> int:
+        return 16 * (self.rows * self.down * A_PART + self.columns * self.across * B_PART)
+
+    @property
     def shared_bytes(self) -> int:
-        """Two of the kernel's `Stage` for each group."""
-        lines = 32 * self.rows + 16 * self.columns
-        return self.groups * 2 * lines * (2 * DEPTH * 2 + 4)
+        return self.groups * self.stages * self.stage_bytes
+
+
+class Operand(ctypes.Structure):
+    """A matrix [lines, k] for `split`, as in the source."""
+
+    _fields_ = (
+        ("start", ctypes.c_void_p * 2),
+        ("line", ctypes.c_longlong * 2),
+        ("column", ctypes.c_longlong * 2),
+        ("first", ctypes.c_longlong),
+        ("lines", ctypes.c_longlong),
+        ("to", ctypes.c_void_p),
+        ("parts", ctypes.c_longlong),
+        ("along", ctypes.c_longlong),
+    )
+
+
+class Work(ctypes.Structure):
+    """The argument of `split`, as in the source."""
+
+    _fields_ = (
+        ("operand", Operand * 2),
+        ("before", ctypes.c_longlong),
+        ("columns", ctypes.c_longlong),
+        ("units", ctypes.c_longlong),
+    )
+
+
+class Output(ctypes.Structure):
+    """Where the sums go, as in the source."""
+
+    _fields_ = (
+        ("out", ctypes.c_void_p),
+        ("out_row", ctypes.c_longlong),
+        ("added", ctypes.c_void_p),
+        ("added_row", ctypes.c_longlong),
+        ("early", ctypes.c_void_p),
+        ("early_row", ctypes.c_longlong),
+        ("first", ctypes.c_longlong),
+        ("m", ctypes.c_longlong),
+        ("n", ctypes.c_longlong),
+    )
 
 
 def pays(a: Tensor, b: Tensor) -> bool:
-    """Whether `product` is meant for these; where a lower precision is allowed, cuBLAS is."""
+    """Whether `product` is meant for these."""
     (m, k), n = a.shape, b.shape[1]
     if lower_precision():
         return False
     return a.is_cuda and a.dtype == b.dtype == torch.float32 and min(m, k, n) >= LEAST_SIDE and m * k * n >= LEAST_WORK
 
 
-def product(a: Tensor, b: Tensor, added: Tensor | None = None, out: Tensor | None = None) -> Tensor:
-    """`added + a b` of CUDA matrices [m, k] and [k, n] in float32: `product.cu` or, where that cannot be had, cuBLAS."""
-    (m, k), n = a.shape, b.shape[1]
+def product(
+    a: Tensor,
+    b: Tensor,
+    added: Tensor | None = None,
+    out: Tensor | None = None,
+    *,
+    first: Tensor | None = None,
+    out_first: Tensor | None = None,
+    before: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """`added + a b` of CUDA matrices [r, k] and [k, n] in float32: `product.cu` or, where that cannot be had, cuBLAS.
+
+    Rows of the first matrix are those of `first` [f, k], then those of `a`, then zeros; rows of the product go to `out_first`
+    [g, n], without anything added, then to `out`, which has as many as are left if it is not given. `before`, [r, j] and [j, n],
+    are columns of the first matrix and rows of the second that come before those of `a` and `b`; not together with `first`.
+    """
+    k, n = b.shape
+    assert first is None or before is None
+    assert before is None or len(before[0]) == len(a)
+    g, rows = 0 if out_first is None else len(out_first), len(a) + (0 if first is None else len(first))
     if out is None:
-        out = a.new_empty(m, n)
+        out = a.new_empty(rows - g, n)
+    m = g + len(out)
+    assert rows <= m
     if min(m, n) == 0:
         return out
-    if k == 0:
-        return out.zero_() if added is None else out.copy_(added)
-    if n > 1 and out.stride(1) != 1:
-        return out.copy_(product(a, b, added))
-    added = None if added is None else in_rows(added.expand(m, n))
-    a, a_along, a_stride = _lines(a)
-    columns, b_along, b_stride = _lines(b.mT)
-    width = _floats_at_once((a, a_along, a_stride), (columns, b_along, b_stride))
-    chip = _chip(a.device)
-    plan = None if chip is None else planned(m, n, k, *chip)
-    kernels = None if plan is None else _kernels(plan, a_along, b_along, width, a.device)
+    if n > 1 and any(each is not None and each.stride(1) != 1 for each in (out, out_first)):
+        return _apart(product(a, b, out=a.new_empty(m, n), first=first, before=before), added, out, out_first)
+    j = 0 if before is None else before[0].shape[1]
+    rounds = -(-j // DEPTH) + -(-k // DEPTH)
+    chip = _chip(a.device) if rounds else None
+    plan = None if chip is None else planned(m, n, rounds, *chip)
+    kernels = None if plan is None else _kernels(plan, a.device)
     if plan is None or kernels is None:
-        return torch.mm(a, b, out=out) if added is None else torch.addmm(added, a, b, out=out)
-    added_row, tiles, count = 0 if added is None else added.stride(0), plan.tiles(m, n), -(-k // plan.share)
-    shares = a.new_empty(count, tiles, plan.sums, GROUP) if count > 1 else None
-    operands = a, a_stride, columns, b_stride, added, added_row, out, out.stride(0)
-    kernels[0]((tiles, count), plan.groups * GROUP, *operands, shares, m, n, k, plan.share)
+        return _by_torch(a, b, added, out, first, out_first, before)
+    a_parts, b_parts = plan.parts(m, n)
+    a_words, b_words = rounds * a_parts * A_PART, rounds * b_parts * B_PART
+    if 16 * (a_words + b_words) > MOST_PIECES and k > DEPTH:
+        half = -(-k // (2 * DEPTH)) * DEPTH
+        of_first = (None, None) if first is None else (first[:, :half], first[:, half:])
+        found = product(a[:, :half], b[:half], out=a.new_empty(m, n), first=of_first[0], before=before)
+        return _apart(product(a[:, half:], b[half:], found, found, first=of_first[1]), added, out, out_first)
+
+    added = None if added is None else in_rows(added.expand(m - g, n))
+    tiles, count = plan.tiles(m, n), -(-rounds // plan.share)
+    pieces = a.new_empty(4 * (a_words + b_words))
+    of_a, of_b = pieces[: 4 * a_words], pieces[4 * a_words :]
+    earlier = first if before is None else before[0]
+    lines = 0 if first is None else len(first)
+    work = Work(before=j, columns=k, units=-(-a_parts // 2) * rounds)
+    work.operand[0] = _operand(earlier, a, lines, rows, of_a, a_parts)
+    work.operand[1] = _operand(None if before is None else before[1].mT, b.mT, 0, n, of_b, b_parts)
+    units = work.units + -(-b_parts // 4) * rounds
+    early, early_row = (None, 0) if out_first is None else (out_first.data_ptr(), out_first.stride(0))
+    more, more_row = (None, 0) if added is None or len(added) == 0 else (added.data_ptr(), added.stride(0))
+    output = Output(out.data_ptr(), out.stride(0), more, more_row, early, early_row, g, m, n)
+    shares = a.new_empty(count, tiles, plan.sums, plan.group) if count > 1 else None
+    kernels[0](-(-units // SPLITTERS), 32 * SPLITTERS, work)
+    kernels[1]((tiles, count), plan.groups * plan.group, of_a, a_parts, of_b, b_parts, rounds, plan.share, shares, output)
     if shares is not None:
-        kernels[1]((plan.sums // 2, tiles), GROUP, shares, count, added, added_row, out, out.stride(0), m, n)
+        kernels[2]((plan.sums // 2, tiles), plan.group, shares, count, output)
     return out
 
 
+def _operand(earlier: Tensor | None, matrix: Tensor, first: int, lines: int, to: Tensor, parts: int) -> Operand:
+    """Lanes read along the smaller stride."""
+    both = matrix if earlier is None else earlier, matrix
+    along = matrix.stride(1) <= matrix.stride(0)
+    operand = Operand(first=first, lines=lines, to=to.data_ptr(), parts=parts, along=along)
+    for index, each in enumerate(both):
+        operand.start[index] = each.data_ptr()
+        operand.line[index], operand.column[index] = each.stride()
+    return operand
+
+
+def _by_torch(
+    a: Tensor,
+    b: Tensor,
+    added: Tensor | None,
+    out: Tensor,
+    first: Tensor | None,
+    out_first: Tensor | None,
+    before: tuple[Tensor, Tensor] | None,
+) -> Tensor:
+    rows = a if first is None else torch.cat((first, a))
+    if before is None and out_first is None and len(rows) == len(out):
+        return torch.mm(rows, b, out=out) if added is None else torch.addmm(added, rows, b, out=out)
+    found = rows @ b if before is None else torch.addmm(rows @ b, *before)
+    m = len(out) + (0 if out_first is None else len(out_first))
+    return _apart(torch.nn.functional.pad(found, (0, 0, 0, m - len(found))), added, out, out_first)
+
+
+def _apart(found: Tensor, added: Tensor | None, out: Tensor, out_first: Tensor | None) -> Tensor:
+    """All rows of a product to where they belong."""
+    if out_first is not None:
+        out_first.copy_(found[: len(out_first)])
+        found = found[len(out_first) :]
+    return out.copy_(found if added is None else found + added)
+
+
+def with_stages(size: tuple[int, int, int, int, int], room: int) -> Plan | None:
+    """A layout with as many stages as there is room for, if there is for two."""
+    plan = Plan(*size, 1, 1)
+    stages = min(MOST_STAGES, room // plan.shared_bytes)
+    return plan._replace(stages=stages) if stages >= 2 else None
+
+
 @functools.lru_cache(4096)
-def planned(m: int, n: int, k: int, processors: int, room: int) -> Plan:
+def planned(m: int, n: int, rounds: int, processors: int, room: int) -> Plan:
     """What should take the least time on so many multiprocessors, a block having so many bytes of shared memory at most."""
     best, found = float("inf"), None
-    depth = -(-k // DEPTH)
-    for (rows, columns), most in SIZES.items():
-        for groups in {1, most}:
-            plan = Plan(rows, columns, groups, k)
-            if plan.shared_bytes > room:
-                continue
-            tiles, seen = plan.tiles(m, n), set()
-            for count in range(1, min(depth, 4 * processors // tiles + 1) + 1):
-                rounds = -(-depth // count)
-                if rounds in seen:
-                    continue
-                seen.add(rounds)
-                time = _time(plan, tiles, -(-depth // rounds), rounds, most, processors)
-                if time < best:
-                    best, found = time, plan._replace(share=rounds * DEPTH)
+    for size in SIZES:
+        plan = with_stages(size, room)
+        if plan is None:
+            continue
+        tiles = plan.tiles(m, n)
+        for share in sorted({-(-rounds // count) for count in range(1, min(rounds, 4 * processors // tiles + 1) + 1)}):
+            time = _time(plan._replace(share=share), m, n, rounds, processors)
+            if time < best:
+                best, found = time, plan._replace(share=share)
     assert found is not None, "no chip has so little shared memory"
     return found
 
 
-def _time(plan: Plan, tiles: int, count: int, rounds: int, most: int, processors: int) -> float:
-    """Cycles, reckoned: the busiest multiprocessor's blocks, as many at once as there is room for, and adding up the shares."""
-    unit, at_once, blocks = _unit(plan), most // plan.groups, -(-tiles * count // processors)
-    time = 0.0
-    while blocks > 0:
-        working = min(blocks, at_once)
-        time += START + -(-rounds // plan.groups) * max(LONELY, working * plan.groups) * unit
-        blocks -= working
+def _time(plan: Plan, m: int, n: int, rounds: int, processors: int) -> float:
+    """Cycles, reckoned: the busiest multiprocessor's blocks, one at a time, and adding up the shares."""
+    tiles, count = plan.tiles(m, n), -(-rounds // plan.share)
+    waves = -(-tiles * count // processors)
+    time = waves * (START + plan.share * _round(plan))
     if count > 1:
-        time += ADDING + 2 * 4 * tiles * count * plan.sums * GROUP / (24 * processors)  # some 24 bytes a cycle and multiprocessor
+        time += ADDING + 2 * 4 * tiles * count * plan.sums * plan.group / (CACHE * processors)
     return time
 
 
-def _unit(plan: Plan) -> int:
-    """Cycles of a round, reckoned: multiplying goes with a tile's area, splitting with its circumference."""
-    return 60 * plan.rows * plan.columns + 20 * (2 * plan.rows + plan.columns)
+def _round(plan: Plan) -> float:
+    """Cycles of a round: the tensor cores', the shared memory's or the second level cache's."""
+    tensor = 6 * TENSOR * plan.rows * plan.columns * plan.down * plan.across / 4
+    loads = 4 * (4 * plan.rows + 2 * plan.columns) + 2 * (plan.rows + plan.columns)
+    shared = loads * plan.down * plan.across + plan.stage_bytes / 128
+    return GAPS * max(tensor, shared, plan.stage_bytes / CACHE)
 
 
-def defines(plan: Plan, a_along: bool, b_along: bool, width: int) -> dict[str, int]:
-    """What the compiler has to be told; `a_along` and `b_along` say whether neighbours in memory are neighbours in k."""
-    given = {"ROWS": plan.rows, "COLUMNS": plan.columns, "GROUPS": plan.groups}
-    given |= {"BLOCKS": SIZES[plan.rows, plan.columns] // plan.groups, "A_ALONG": int(a_along), "B_ALONG": int(b_along)}
-    return given | {"WIDTH": width, "SHARED_BYTES": plan.shared_bytes}
+def defines(plan: Plan) -> dict[str, int]:
+    """What the compiler has to be told."""
+    given = {"ROWS": plan.rows, "COLUMNS": plan.columns, "DOWN": plan.down, "ACROSS": plan.across, "GROUPS": plan.groups}
+    return given | {"STAGES": plan.stages, "SHARED_BYTES": plan.shared_bytes}
 
 
 _loaded: dict[tuple[tuple[int, ...], torch.device], list[Kernel]] = {}
 
 
-def _kernels(plan: Plan, a_along: bool, b_along: bool, width: int, device: torch.device) -> list[Kernel] | None:
-    given = defines(plan, a_along, b_along, width)
+def _kernels(plan: Plan, device: torch.device) -> list[Kernel] | None:
+    given = defines(plan)
     key = tuple(given.values()), device
     if key not in _loaded:
         if torch.cuda.is_current_stream_capturing():
             return None
         source = SOURCE.read_text(encoding="utf-8")
-        _loaded[key] = _nvrtc.load(source, {"product": plan.shared_bytes, "collect": 0}, device, **given)
+        _loaded[key] = _nvrtc.load(source, {"split": 0, "product": plan.shared_bytes, "collect": 0}, device, **given)
     return _loaded[key]
 
 
@@ -163,25 +324,3 @@ def _chip(device: torch.device) -> tuple[int, int] | None:
             return None
         _chips[device] = torch.cuda.get_device_properties(device).multi_processor_count, _nvrtc.room_of(device)[1]
     return _chips[device]
-
-
-def _lines(matrix: Tensor) -> tuple[Tensor, bool, int]:
-    """A matrix [lines, k], whether neighbours in memory are neighbours in k, and the stride of the other direction."""
-    lines, k = matrix.shape
-    if k == 1 or matrix.stride(1) == 1:
-        return matrix, True, matrix.stride(0)
-    if lines == 1 or matrix.stride(0) == 1:
-        return matrix, False, matrix.stride(1)
-    matrix = matrix.contiguous()
-    return matrix, True, matrix.stride(0)
-
-
-def _floats_at_once(*matrices: tuple[Tensor, bool, int]) -> int:
-    """How many floats, 4, 2 or 1, can be read at once from all of these: no line and no column ends within so many."""
-    for width in (4, 2):
-        if all(
-            each.data_ptr() % (4 * width) == 0 and stride % width == 0 and each.shape[int(along)] % width == 0
-            for each, along, stride in matrices
-        ):
-            return width
-    return 1
