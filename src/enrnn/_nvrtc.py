@@ -8,6 +8,7 @@ import ctypes
 import hashlib
 import os
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -25,20 +26,73 @@ class Kernel:
         self._shared = shared
         self._device = device
         self._context = context
+        self._overlaps = torch.cuda.get_device_capability(device) >= (9, 0)
 
-    def __call__(self, grid: int | tuple[int, int], block: int, *arguments: torch.Tensor | int | ctypes.Structure | None) -> None:
-        """Tensors are passed as pointers, None as the null pointer, integers as `long long`, structures by value."""
+    def __call__(
+        self,
+        grid: int | tuple[int, int],
+        block: int,
+        *arguments: torch.Tensor | int | ctypes.Structure | None,
+        early: bool = False,
+        begun: bool = False,
+    ) -> Any:
+        """Tensors are passed as pointers, None as the null pointer, integers as `long long`, structures by value.
+
+        With `early` it may, where a chip can do that, begin before the kernel launched before it has ended; it waits itself.
+        If `begun` is asked for, it is an event, to be given to `wait_for`, that happens when all thread blocks have begun.
+        """
         from cuda.bindings import driver
 
         values = tuple(each.data_ptr() if isinstance(each, torch.Tensor) else each or 0 for each in arguments)
         types = tuple(_type(each) for each in arguments)
         across, down = (grid, 1) if isinstance(grid, int) else grid
-        sizes = (across, down, 1, block, 1, 1, self._shared)
         with torch.cuda.device(self._device):
             stream = torch.cuda.current_stream().cuda_stream
             if int(_checked(driver.cuCtxGetCurrent())[0]) == 0:  # a thread of autograd's that has not used the device yet
                 _checked(driver.cuCtxSetCurrent(self._context))
-            _checked(driver.cuLaunchKernel(self._function, *sizes, stream, (values, types), 0))
+            attributes, event = [], _event(self._device) if begun else None
+            if early and self._overlaps:
+                attributes.append(_attribute("PROGRAMMATIC_STREAM_SERIALIZATION"))
+                attributes[-1].value.programmaticStreamSerializationAllowed = 1
+            if begun:
+                attributes.append(_attribute("LAUNCH_COMPLETION_EVENT"))
+                attributes[-1].value.launchCompletionEvent.event = event
+            launch = driver.CUlaunchConfig()
+            launch.gridDimX, launch.gridDimY, launch.gridDimZ = across, down, 1
+            launch.blockDimX, launch.blockDimY, launch.blockDimZ = block, 1, 1
+            launch.sharedMemBytes, launch.hStream = self._shared, stream
+            launch.attrs, launch.numAttrs = attributes, len(attributes)
+            _checked(driver.cuLaunchKernelEx(launch, self._function, (values, types), 0))
+        return event
+
+
+def _attribute(name: str) -> Any:
+    """Of a launch."""
+    from cuda.bindings import driver
+
+    attribute = driver.CUlaunchAttribute()
+    attribute.id = getattr(driver.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")
+    return attribute
+
+
+_events = threading.local()
+
+
+def _event(device: torch.device) -> Any:
+    """This thread's event for the device, which is the current one."""
+    from cuda.bindings import driver
+
+    name = f"of_{device.index}"
+    if not hasattr(_events, name):
+        setattr(_events, name, _checked(driver.cuEventCreate(int(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)))[0])
+    return getattr(_events, name)
+
+
+def wait_for(event: Any, stream: torch.cuda.Stream) -> None:
+    """What is launched on the stream from now on begins after the event, as it was last asked for."""
+    from cuda.bindings import driver
+
+    _checked(driver.cuStreamWaitEvent(stream.cuda_stream, event, 0))
 
 
 def unavailable() -> str | None:
@@ -125,8 +179,7 @@ def clusters_at_once(device: torch.device) -> tuple[int, ...]:
     found = []
     for size in range(2, 2 * PORTABLE_CLUSTER + 1):
         (kernel,) = load('extern "C" __global__ void nothing() {}', {"nothing": shared}, device, CLUSTER=size)
-        extent = driver.CUlaunchAttribute()
-        extent.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        extent = _attribute("CLUSTER_DIMENSION")
         extent.value.clusterDim.x, extent.value.clusterDim.y, extent.value.clusterDim.z = size, 1, 1
         launch = driver.CUlaunchConfig()
         launch.gridDimX, launch.gridDimY, launch.gridDimZ = size, 1, 1

@@ -59,7 +59,7 @@ def test_everything_is_written_and_always_the_same(case: Case, keep: bool, monke
     def run(given: Problem) -> list[Tensor]:
         *arguments, _, upstream = given
         states, kept = _gated.gated(*arguments, keep)
-        return [states, kept, *(_gated.gated_backward(upstream, *known, *arguments[1:]) if keep else [])]
+        return [states, kept, *(_gated.gated_backward(upstream, *known, *arguments[1:], True) if keep else [])]
 
     known = _gated.gated(*there[:-2], keep)
     expected, between = run(there), poisoned(there)

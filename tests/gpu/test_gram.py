@@ -124,10 +124,6 @@ def test_cublas_where_nothing_was_compiled_before_a_graph(monkeypatch: pytest.Mo
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
 
 
-def test_as_an_operator() -> None:
-    torch.library.opcheck(torch.ops.enrnn.gram.default, (normal(70, 33), normal(70, 20, seed=1)))
-
-
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_a_layers_gradients_come_from_it(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The gradients of a layer, as with cuBLAS; and it was used."""

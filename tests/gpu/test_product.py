@@ -259,11 +259,6 @@ def test_in_a_graph(m: int, n: int, k: int) -> None:
     assert_the_same_in_a_graph(_product.product, normal(m, k), normal(k, n, seed=1))
 
 
-def test_as_an_operator() -> None:
-    given = normal(3, 20, 33), normal(20, 40, seed=1), normal(3, 20, 40, seed=2)
-    torch.library.opcheck(torch.ops.enrnn.tall_product.default, given)
-
-
 def test_cublas_where_nothing_was_compiled_before_a_graph(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_product, "_loaded", {})
     a, b, added = normal(310, 400), normal(400, 310, seed=1), normal(310, 310, seed=2)

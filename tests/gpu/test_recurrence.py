@@ -11,7 +11,7 @@ from torch import Tensor
 import enrnn
 from enrnn.functional import long_short_recurrence, recurrence
 from enrnn.nonlinearities import NONLINEARITIES
-from enrnn.recurrence import _cuda, _product, _torch
+from enrnn.recurrence import _cuda, _gated, _gram, _product, _rotations_cuda, _torch
 from enrnn.recurrence._shapes import Shape, _clusters, one_block, shape_for, split_block
 from enrnn.recurrence._wide import Wide, wide_for
 from tests._record import Recorder
@@ -155,7 +155,10 @@ def test_a_lower_precision_has_to_be_asked_for(n: int, q: int | None) -> None:
 
 
 def test_a_chip_that_was_never_tested_would_pass_its_own_check() -> None:
-    assert _cuda._self_check(torch.device("cuda", 0)) is None
+    device = torch.device("cuda", 0)
+    assert _cuda._self_check(device) is None
+    for each in (_product._trusted, _gram._trusted, _gated._trusted, _rotations_cuda.trusted):
+        assert each.agrees(device), each._name
 
 
 def test_long_sequences(record: Recorder) -> None:

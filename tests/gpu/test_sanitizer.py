@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -23,12 +24,13 @@ def test_compute_sanitizer_has_nothing_to_say(tool: str, full: bool) -> None:
     sanitizer = shutil.which("compute-sanitizer")
     if sanitizer is None:
         pytest.skip("there is no compute-sanitizer")
-    options = ["--tool", tool, "--error-exitcode", "9"]
+    options = ["--tool", tool]
     if tool == "memcheck":  # it would count calls that CUDA's bindings make to learn what a driver has
         options += ["--report-api-errors", "no"]
     command = [sanitizer, *options, sys.executable, "-m", "tests.gpu._each_kernel", tool]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    assert re.search(r"SUMMARY: .*\b0 errors", done.stdout), done.stdout[-4000:]  # racecheck's warnings: see recurrence/README.md
     assert [line for line in done.stdout.splitlines() if not line.startswith("=")] == [
         part.__name__ for part in _each_kernel.PARTS
     ]

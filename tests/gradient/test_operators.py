@@ -107,5 +107,7 @@ def test_recurrence_backward(nonlinearity: str, lengths: bool) -> None:
     inputs, weight, _, _, _, initial, _, ends, backend = sequence(nonlinearity, bias=False, lengths=lengths)
     with torch.no_grad():
         states = torch.ops.enrnn.recurrence(inputs, weight, None, None, None, initial, nonlinearity, ends, backend)
-    arguments = (normal(4, 3, 5, requires_grad=False), states, weight.detach(), None, None, None, nonlinearity, ends, backend)
-    opcheck(torch.ops.enrnn.recurrence_backward.default, arguments)
+    upstream, known = normal(4, 3, 5, requires_grad=False), (weight.detach(), None, None, None, initial.detach())
+    for wanted in ([True, False, False], [False, False, False]):
+        arguments = (upstream, states, *known, nonlinearity, ends, backend, wanted)
+        opcheck(torch.ops.enrnn.recurrence_backward.default, arguments)

@@ -106,7 +106,7 @@ def excess(given: Problem, device: str) -> float:
     def both(dtype: torch.dtype, device: str) -> list[Tensor]:
         inputs, *others, keep = (moved(each, dtype, device) for each in arguments)
         upstream, *there = (moved(each.float(), dtype, device) for each in (given.upstream, *known))
-        return [*_gated.gated(inputs, *others, keep), *_gated.gated_backward(upstream, *there, *others)]
+        return [*_gated.gated(inputs, *others, keep), *_gated.gated_backward(upstream, *there, *others, True)]
 
     truth, single, found = both(torch.float64, "cpu"), both(torch.float32, "cpu"), both(torch.float32, device)
     return worst_excess(truth, single, found)

@@ -228,8 +228,14 @@ def test_with_few_sequences_no_steps_share_an_exponent(batch: int, monkeypatch: 
     """`product.cu` would lose a gradient to which early and late steps contribute alike, by factors that grow and shrink."""
     asked = []
     monkeypatch.setattr(_gram._product, "pays", lambda *_: True)
-    monkeypatch.setattr(_gram._product, "product", lambda a, b, before: asked.append(a.shape[1]) or torch.addmm(a @ b, *before))
+
+    def product(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, before: tuple[torch.Tensor, torch.Tensor]) -> None:
+        asked.append(a.shape[1])
+        torch.addmm(a @ b, *before, out=out)
+
+    monkeypatch.setattr(_gram._product, "product", product)
     grad_z, initial, states = torch.randn(4, batch, 7), torch.randn(batch, 5), torch.randn(4, batch, 5)
-    found = _gram.weight_gradient(grad_z, initial, states)
+    found = torch.empty(7, 5)
+    _gram.weight_gradient(grad_z, initial, states, found)
     torch.testing.assert_close(found, torch.einsum("tbm,tbn->mn", grad_z, torch.cat([initial[None], states[:-1]])))
     assert asked == ([3 * batch] if batch >= _gram.FEWEST else [])

@@ -80,7 +80,7 @@ def test_its_gradient_by_differences_and_what_torch_asks_of_an_operator(case: Ca
     _, *others, keep = given.arguments()
     opcheck(torch.ops.enrnn.gated.default, (given.inputs, *others, False))
     states, kept = _gated.gated(given.inputs, *others, keep)
-    opcheck(torch.ops.enrnn.gated_backward.default, (given.upstream, states, kept, *others))
+    opcheck(torch.ops.enrnn.gated_backward.default, (given.upstream, states, kept, *others, True))
 
 
 def test_a_second_derivative_is_refused() -> None:

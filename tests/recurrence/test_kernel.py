@@ -146,7 +146,7 @@ def test_a_few_sequences_are_not_for_the_tensor_cores() -> None:
 @pytest.mark.parametrize("arch", CHIPS)
 def test_the_product_compiles(arch: str, record: Recorder) -> None:
     """Every layout somewhere, all of them where they were measured, with as many stages as there is room for."""
-    source, registers = _product.SOURCE.read_text(encoding="utf-8"), []
+    source, registers = _product.source(), []
     sizes = _product.SIZES if arch == "sm_90" else _product.SIZES[list(CHIPS).index(arch) :: 4]
     for size in sizes:
         plan = _product.with_stages(size, CHIPS[arch].shared)

@@ -169,10 +169,11 @@ def test_what_stays_with_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_where_a_gpu_would_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """As a chip's limits say, which are made up here."""
-    device = torch.device("cuda", 0)
+    device, trusted = torch.device("cuda", 0), True
 
     def taken(size: int, layers: int, limits: Limits = H200, dtype: torch.dtype = torch.float32, backend: str = "auto") -> bool:
         monkeypatch.setattr(_cuda, "unavailable", lambda device: None)
+        monkeypatch.setattr(_rotations_cuda, "trusted", lambda device: trusted)
         for module in (_cuda, _rotations_cuda):
             monkeypatch.setattr(module, "limits_of", lambda device: limits)
         found: bool = _rotations.pays(backend, device, dtype, size // 2, layers, "paired_modrelu", True)
@@ -188,6 +189,8 @@ def test_where_a_gpu_would_take_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken(512, 2)
     assert not taken(512, 8)
     assert not taken(4096, 2048)
+    trusted = False
+    assert not taken(4096, 2)
     assert not taken(4096, 2, dtype=torch.float64)
     assert not taken(4096, 2, backend="torch")
     assert not taken(100_000, 2)  # no room for the state

@@ -36,9 +36,7 @@ def info() -> dict[str, dict[str, Any]]:
             "reference": "available",
             "torch": "available",
             "cpu": _availability(_cpu.unavailable()),
-            "cuda": _availability(
-                _cuda.unavailable(torch.device("cuda", 0)) if torch.cuda.is_available() else "there is no CUDA device"
-            ),
+            "cuda": _of_cuda() if torch.cuda.is_available() else _availability("there is no CUDA device"),
         },
         "data": {DATA_VARIABLE: os.environ.get(DATA_VARIABLE) or "not set"},
         "recipes": {task: f"{count}, see enrnn recipes" for task, count in _by_task().items()},
@@ -63,6 +61,14 @@ def _version(name: str) -> str:
 
 def _availability(reason: str | None) -> str:
     return "available" if reason is None else f"not available: {reason}"
+
+
+def _of_cuda() -> str:
+    capability = torch.cuda.get_device_capability(0)
+    answer = _availability(_cuda.unavailable(torch.device("cuda", 0)))
+    if answer == "available" and capability not in _cuda.TESTED:
+        answer += f", though never tested on compute capability {capability[0]}.{capability[1]}: each kernel checks itself first"
+    return answer
 
 
 def _by_task() -> Counter[str]:

@@ -1,6 +1,7 @@
 """The sweeps as one CUDA kernel each, `recurrence.cu` or, for many sequences, `wide.cu`, compiled at run time."""
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,9 +12,11 @@ from .. import _nvrtc
 from .._nvrtc import Kernel
 from .._precision import lower_precision
 from ..nonlinearities import NONLINEARITIES
+from ._beside import beside
 from ._shapes import Limits, Shape, layout_for, shape_for
 from ._wide import Wide
 
+OVERLAP_SOURCE = Path(__file__).with_name("overlap.cu")
 NONLINEARITIES_SOURCE = Path(__file__).with_name("nonlinearities.cu")
 SOURCE = Path(__file__).with_name("recurrence.cu")
 WIDE_SOURCE = Path(__file__).with_name("wide.cu")
@@ -76,15 +79,16 @@ def forward(
 ) -> None:
     T, B, n = inputs.shape
     kernels = _kernels_for(n, B, nonlinearity, False, inputs, weight, lengths)
-    inputs, initial = in_rows(inputs), in_rows(initial)
+    inputs, initial, vectors = in_rows(inputs), in_rows(initial), (as_vector(bias), as_vector(lengths))
     kernels.sweep(
         *(kernels.layout.blocks(B), kernels.layout.block(False)),
-        *(_packed(weight, n, kernels), as_vector(bias), as_vector(lengths)),
+        *(_packed(weight, n, kernels), *vectors),
         *(initial, initial.stride(0), final, final.stride(0)),
         *(inputs, inputs.stride(0), inputs.stride(1)),
         *(None, 0, 0),
         *((None, 0, 0) if states is None else (states, states.stride(0), states.stride(1))),
         *(T, B, n, _long_size(weight)),
+        early=True,
     )
 
 
@@ -97,19 +101,24 @@ def backward(
     lengths: Tensor | None,
     grad_z: Tensor,
     grad_initial: Tensor,
+    meanwhile: Callable[[], None] | None = None,
 ) -> None:
     T, B, n = states.shape
     kernels = _kernels_for(n, B, nonlinearity, True, states, weight, lengths)
-    grad_states, states = in_rows(grad_states), in_rows(states)
-    kernels.sweep(
+    grad_states, states, vectors = in_rows(grad_states), in_rows(states), (as_vector(bias), as_vector(lengths))
+    begun = kernels.sweep(
         *(kernels.layout.blocks(B), kernels.layout.block(True)),
-        *(_packed(weight, n, kernels), as_vector(bias), as_vector(lengths)),
+        *(_packed(weight, n, kernels), *vectors),
         *(None, 0, grad_initial, grad_initial.stride(0)),
         *(grad_states, grad_states.stride(0), grad_states.stride(1)),
         *(states, states.stride(0), states.stride(1)),
         *(grad_z, grad_z.stride(0), grad_z.stride(1)),
         *(T, B, n, _long_size(weight)),
+        early=True,
+        begun=meanwhile is not None,
     )
+    if meanwhile is not None:
+        beside(begun, meanwhile, states.device)
 
 
 def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str) -> Tensor:
@@ -199,7 +208,10 @@ def _kernels_for(
 
 def source(layout: Shape | Wide) -> str:
     """The text of the kernels."""
-    files = NONLINEARITIES_SOURCE, WIDE_SOURCE if isinstance(layout, Wide) else SOURCE
+    return text(OVERLAP_SOURCE, NONLINEARITIES_SOURCE, WIDE_SOURCE if isinstance(layout, Wide) else SOURCE)
+
+
+def text(*files: Path) -> str:
     return "\n".join(file.read_text(encoding="utf-8") for file in files)
 
 

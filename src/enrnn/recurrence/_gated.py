@@ -21,11 +21,12 @@ from .. import _nvrtc
 from .._nvrtc import Kernel
 from .._precision import full_precision
 from ..nonlinearities import NONLINEARITIES
-from . import _cuda, _gated_torch
+from . import _gated_torch
 from ._cuda import as_vector, in_rows
 from ._dispatch import fusable_name
 from ._gram import weight_gradient
 from ._once import no_second_derivative
+from ._trust import Noise, Trusted
 
 NAME = "gated"
 """What `backend_used` calls it."""
@@ -85,27 +86,30 @@ def gated_backward(
     initial: Tensor,
     nonlinearity: str,
     lengths: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The reverse sweep: `swept`, and the gradients of the bias and of the initial state."""
+    weigh: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The reverse sweep: `swept`, and the gradients of the bias, of the initial state and, if wanted, of the weights."""
     n = initial.shape[1]
     states, kept = states.contiguous(), kept.contiguous()
     swept, grad_initial = torch.empty_like(kept), states.new_zeros(states.shape[1:])
-    if not states.numel():
-        return swept, states.new_zeros(0 if bias is None else n), grad_initial
-    with full_precision(states):
-        _sweep_back(grad_states, states, kept, weight, bias, initial, nonlinearity, lengths, swept, grad_initial)
-        if bias is None:
-            return swept, states.new_empty(0), grad_initial
-        c, by_candidate = (each[..., 3 * n :] for each in (kept, swept))
-        return swept, NONLINEARITIES[nonlinearity].bias_gradient(c, by_candidate).sum((0, 1)), grad_initial
+    grad_bias, grad_weight = states.new_zeros(0 if bias is None else n), states.new_zeros(weight.shape if weigh else 0)
+    if states.numel():
+        with full_precision(states):
+            _sweep_back(grad_states, states, kept, weight, bias, initial, nonlinearity, lengths, swept, grad_initial)
+            if bias is not None:
+                c, by_candidate = (each[..., 3 * n :] for each in (kept, swept))
+                grad_bias = NONLINEARITIES[nonlinearity].bias_gradient(c, by_candidate).sum((0, 1))
+            if weigh:
+                weight_gradient(swept[..., : 3 * n], initial, states, grad_weight)
+    return swept, grad_bias, grad_initial, grad_weight
 
 
 @gated_backward.register_fake
 def _(
-    grad_states: Tensor, states: Tensor, kept: Tensor, weight: Tensor, bias: Tensor | None, *_: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    by_bias = states.new_empty(0 if bias is None else len(bias))
-    return kept.new_empty(kept.shape), by_bias, states.new_empty(states.shape[1:])
+    grad_states: Tensor, states: Tensor, kept: Tensor, weight: Tensor, bias: Tensor | None, *others: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    by_bias, by_weight = states.new_empty(0 if bias is None else len(bias)), states.new_empty(weight.shape if others[-1] else 0)
+    return kept.new_empty(kept.shape), by_bias, states.new_empty(states.shape[1:]), by_weight
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -122,10 +126,12 @@ def _backward(ctx: Any, grad_states: Tensor | None, _: Tensor | None) -> tuple[T
     if grad_states is None:
         return (None,) * 7
     n = initial.shape[1]
-    swept, grad_bias, grad_initial = gated_backward(grad_states, states, kept, weight, bias, initial, ctx.nonlinearity, lengths)
-    with full_precision(states):
-        grad_weight = weight_gradient(swept[..., : 3 * n], initial, states) if ctx.needs_input_grad[1] else None
-    return swept[..., n:], grad_weight, None if bias is None else grad_bias, grad_initial, None, None, None
+    weigh = ctx.needs_input_grad[1]
+    swept, grad_bias, grad_initial, grad_weight = gated_backward(
+        grad_states, states, kept, weight, bias, initial, ctx.nonlinearity, lengths, weigh
+    )
+    by_weight, by_bias = grad_weight if weigh else None, None if bias is None else grad_bias
+    return swept[..., n:], by_weight, by_bias, grad_initial, None, None, None
 
 
 gated.register_autograd(_backward, setup_context=_setup_context)
@@ -236,15 +242,30 @@ _loaded: dict[tuple[str, torch.device], list[Kernel]] = {}
 
 def _kernels_for(like: Tensor, nonlinearity: str) -> list[Kernel] | None:
     """`forward` and `backward` for tensors such as `like`; None where there are none, or none yet and a graph is captured."""
-    if not like.is_cuda or like.dtype != torch.float32:
+    if not like.is_cuda or like.dtype != torch.float32 or not _trusted(like.device):
         return None
     key = nonlinearity, like.device
     if key not in _loaded:
-        if torch.cuda.is_current_stream_capturing() or _cuda.unavailable(like.device) is not None:
+        if torch.cuda.is_current_stream_capturing():
             return None
         source = SOURCE.read_text(encoding="utf-8")
         _loaded[key] = _nvrtc.load(source, {"forward": 0, "backward": 0}, like.device, SIGMA=SIGMA[nonlinearity])
     return _loaded[key]
+
+
+def _tried(noise: Noise) -> list[tuple[Tensor, Tensor]]:
+    """Both sweeps, by torch in float64 and by the kernels."""
+    T, B, n = 5, 3, 40
+    weight, bias, initial = noise(3 * n, n) / n**0.5, -0.1 * noise(n).abs(), noise(B, n)
+    given, upstream = (noise(T, B, 3 * n), weight, bias, initial), noise(T, B, n)
+    states, kept = gated(*given, "modrelu", None, True)
+    exact = gated_backward(upstream, states, kept, *given[1:], "modrelu", None, True)
+    single = [each.float() for each in given]
+    found = gated_backward(upstream.float(), states.float(), kept.float(), *single[1:], "modrelu", None, True)
+    return [*zip((states, kept, *exact), (*gated(*single, "modrelu", None, True), *found), strict=True)]
+
+
+_trusted = Trusted("gated.cu", _tried)
 
 
 def _grid(sequences: int, units: int) -> tuple[tuple[int, int], int]:

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from .. import _nvrtc
 from .._nvrtc import Kernel
-from . import _cuda, _product
+from . import _product
 from ._cuda import in_rows
-from ._once import no_second_derivative
+from ._trust import Noise, Trusted
 
 SOURCE = Path(__file__).with_name("gram.cu")
 SIDE, CHUNK, LINES, STAGES = 16, 16, 4, 4
@@ -20,14 +20,15 @@ LEAST = 64
 """The fewest rows in a share: beyond so many shares adding them up costs more than another block saves."""
 
 
-def weight_gradient(grad_z: Tensor, initial: Tensor, states: Tensor) -> Tensor:
-    """`Σ_t dz_t h_{t−1}ᵀ`."""
+def weight_gradient(grad_z: Tensor, initial: Tensor, states: Tensor, out: Tensor) -> None:
+    """`Σ_t dz_t h_{t−1}ᵀ`, to `out`."""
     z, h = grad_z[1:].flatten(0, 1), states[:-1].flatten(0, 1)
-    by_gram = pays(z, h)
-    if not by_gram and len(initial) >= FEWEST and _product.pays(z.mT, h):
-        total: Tensor = tall_product(grad_z, initial, states)
-        return total
-    return torch.addmm(gram(z, h) if by_gram else z.mT @ h, grad_z[0].mT, initial)
+    if pays(z, h):
+        torch.addmm(gram(z, h), grad_z[0].mT, initial, out=out)
+    elif len(initial) >= FEWEST and _product.pays(z.mT, h):
+        _product.product(z.mT, h, out=out, before=(grad_z[0].mT, initial))
+    else:
+        torch.addmm(z.mT @ h, grad_z[0].mT, initial, out=out)
 
 
 FEWEST = 16
@@ -35,19 +36,11 @@ FEWEST = 16
 sequence they would be 32 steps, and where states grow as gradients shrink, or the other way round, what counts would be lost."""
 
 
-@torch.library.custom_op("enrnn::tall_product", mutates_args=())
-def tall_product(grad_z: Tensor, initial: Tensor, states: Tensor) -> Tensor:
-    """`Σ_t dz_t h_{t−1}ᵀ` on a GPU in float32, by `product.cu`."""
-    before = grad_z[0].mT, initial
-    return _product.product(grad_z[1:].flatten(0, 1).mT, states[:-1].flatten(0, 1), before=before)
-
-
 def pays(z: Tensor, h: Tensor) -> bool:
     """Whether `gram` is meant for these. (Up to 192 columns it was faster than cuBLAS; at 256, and at 4,100 rows, as fast.)"""
     return z.is_cuda and z.dtype == torch.float32 and len(z) >= 8192 and max(z.shape[1], h.shape[1]) <= 192
 
 
-@torch.library.custom_op("enrnn::gram", mutates_args=())
 def gram(z: Tensor, h: Tensor) -> Tensor:
     """`zᵀ h` of two tall CUDA matrices [K, m] and [K, n] in float32: `gram.cu` or, where that cannot be had, cuBLAS."""
     z, h = in_rows(z), in_rows(h)
@@ -68,11 +61,6 @@ def gram(z: Tensor, h: Tensor) -> Tensor:
     return out
 
 
-for _operator in (gram, tall_product):
-    _operator.register_fake(lambda z, h, *_: z.new_empty(z.shape[-1], h.shape[-1]))
-    _operator.register_autograd(no_second_derivative)
-
-
 _loaded: dict[tuple[tuple[int, ...], torch.device], list[Kernel]] = {}
 
 
@@ -85,8 +73,10 @@ def defines(m: int, n: int, width: int) -> dict[str, int]:
 
 def _kernels(given: dict[str, int], device: torch.device) -> list[Kernel] | None:
     key = tuple(given.values()), device
+    if not _trusted(device):
+        return None
     if key not in _loaded:
-        if torch.cuda.is_current_stream_capturing() or _cuda.unavailable(device) is not None:
+        if torch.cuda.is_current_stream_capturing():
             return None
         shared = 4 * STAGES * CHUNK * SIDE * (given["ROWS"] + given["COLUMNS"])
         source = SOURCE.read_text(encoding="utf-8")
@@ -100,3 +90,11 @@ def _floats_at_once(*matrices: Tensor) -> int:
         if all(each.data_ptr() % (4 * width) == 0 and each.stride(0) % width == 0 for each in matrices):
             return width
     return 1
+
+
+def _tried(noise: Noise) -> list[tuple[Tensor, Tensor]]:
+    sizes = [(noise(1000, m), noise(1000, n)) for m, n in ((33, 20), (150, 192))]
+    return [(z.mT @ h, gram(z.float(), h.float())) for z, h in sizes]
+
+
+_trusted = Trusted("gram.cu", _tried)

@@ -6,12 +6,14 @@ bias and the inputs are one product or two, one sum, and nothing at all.
 The recurrent matrix comes as the blocks of `[[W_L, W_C], [0, W_S]]`, any of them missing; a plain matrix is `W_L` alone.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._precision import full_precision
+from ._beside import at_once, joined
 from ._cuda import Blocks
 from ._engines import Engine, engine_for
 from ._gram import weight_gradient
@@ -143,46 +145,99 @@ def recurrence_backward(
     coupling: Tensor | None,
     short: Tensor | None,
     bias: Tensor | None,
+    initial: Tensor,
     nonlinearity: str,
     lengths: Tensor | None,
     backend: str,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The reverse sweep: `dz` [T, B, n], the gradient at the argument of σ; those of the initial state, and of the bias."""
-    grad_z = torch.empty_like(states)
-    grad_initial = torch.empty_like(states[0])
+    wanted: list[bool],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """The reverse sweep, and what follows from it: `dz` [T, B, n], the gradient at the argument of σ; those of the initial state
+    and of the bias; and those of the matrices that are wanted, of `long`, `coupling` and `short`, as `_blocks` has them."""
+    grad_z, grad_initial = torch.empty_like(states), torch.empty_like(states[0])
+    blocks, room = _blocks(states, long, wanted), states.new_empty if states.numel() else states.new_zeros
+    grad_bias = room(0 if bias is None else len(bias))
+    grad_rows, grad_short = (room(_extent(rows), _extent(columns)) for rows, columns in blocks)
+
+    def weigh(block: int) -> None:
+        (rows, columns), out = blocks[block], (grad_rows, grad_short)[block]
+        if out.numel():
+            weight_gradient(grad_z[..., rows], initial[..., columns], states[..., columns], out)
+
+    def weigh_both() -> None:
+        weigh(0)
+        weigh(1)
+
+    def sum_up() -> None:
+        if bias is not None:
+            grad_bias.copy_(engine.bias_gradient(states, grad_z, nonlinearity))
+
     if states.numel() == 0:
-        return grad_z, grad_initial, states.new_zeros(0 if bias is None else len(bias))
-    with full_precision(states):
+        return grad_z, grad_initial, grad_bias, grad_rows, grad_short
+    with full_precision(states), joined(states.device):
         engine = engine_for(backend, states, nonlinearity, long, short)
-        _sweep_back(engine, grad_states, states, long, coupling, short, bias, nonlinearity, lengths, grad_z, grad_initial)
-        grad_bias = states.new_empty(0) if bias is None else engine.bias_gradient(states, grad_z, nonlinearity)
-    return grad_z, grad_initial, grad_bias
+        if engine.whole or long is None or short is None:
+            whole = _one_matrix(long, coupling, short)
+            engine.backward(grad_states, states, whole, bias, nonlinearity, lengths, grad_z, grad_initial)
+            at_once(weigh_both, sum_up, states.device)
+        else:
+            apart = len(grad_rows) <= len(long)
+            given = grad_states, states, long, coupling, short, bias, nonlinearity, lengths, grad_z, grad_initial
+            before = _long_then_short(engine, *given, (lambda: weigh(0)) if apart else None)
+
+            def sum_up_all() -> None:
+                sum_up()
+                if before is not None:
+                    grad_initial[:, len(long) :] += before
+
+            at_once((lambda: weigh(1)) if apart else weigh_both, sum_up_all, states.device)
+    return grad_z, grad_initial, grad_bias, grad_rows, grad_short
 
 
 @recurrence_backward.register_fake
 def _(
-    grad_states: Tensor, states: Tensor, long: Any, coupling: Any, short: Any, bias: Tensor | None, *_: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    return states.new_empty(states.shape), states.new_empty(states.shape[1:]), states.new_empty(0 if bias is None else len(bias))
+    grad_states: Tensor, states: Tensor, long: Tensor | None, coupling: Any, short: Any, bias: Tensor | None, *others: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    grad_bias, blocks = states.new_empty(0 if bias is None else len(bias)), _blocks(states, long, others[-1])
+    first, second = (states.new_empty(_extent(rows), _extent(columns)) for rows, columns in blocks)
+    return states.new_empty(states.shape), states.new_empty(states.shape[1:]), grad_bias, first, second
 
 
-def _sweep_back(
+AT_ONCE = 512
+"""On a GPU and up to so many units, one product for the gradients of all blocks is faster than one for the long part's rows and
+one for the short part's, though a block of it is thrown away: on an H200, at 374/94, a training step of 801 instead of 810 µs."""
+
+
+def _blocks(states: Tensor, long: Tensor | None, wanted: list[bool]) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
+    """Rows and columns of the matrix whose gradients are formed by one product, and those by another; perhaps none."""
+    n, q = states.shape[-1], 0 if long is None else len(long)
+    if all(wanted) and states.is_cuda and n <= AT_ONCE:
+        return (slice(0, n), slice(0, n)), (slice(n, n), slice(n, n))
+    by_long, by_coupling, by_short = wanted
+    short = slice(q, n if by_short else q)
+    return (slice(0, q), slice(0 if by_long else q, n if by_coupling else q)), (short, short)
+
+
+def _extent(part: slice) -> int:
+    extent: int = part.stop - part.start
+    return extent
+
+
+def _long_then_short(
     engine: Engine,
     grad_states: Tensor,
     states: Tensor,
-    long: Tensor | None,
+    long: Tensor,
     coupling: Tensor | None,
-    short: Tensor | None,
+    short: Tensor,
     bias: Tensor | None,
     nonlinearity: str,
     lengths: Tensor | None,
     grad_z: Tensor,
     grad_initial: Tensor,
-) -> None:
-    if engine.whole or long is None or short is None:
-        whole = _one_matrix(long, coupling, short)
-        engine.backward(grad_states, states, whole, bias, nonlinearity, lengths, grad_z, grad_initial)
-        return
+    meanwhile: Callable[[], None] | None,
+) -> Tensor | None:
+    """`_short_then_long` in reverse; `meanwhile` is done beside the sweep of the short part. Returned is what `grad_initial`, in
+    its short part, gains by the coupling."""
     sizes = [long.shape[-1], short.shape[-1]]
     grad_states_long, grad_states_short = torch.split(grad_states, sizes, dim=-1)
     states_long, states_short = torch.split(states, sizes, dim=-1)
@@ -193,9 +248,9 @@ def _sweep_back(
     before = None
     if coupling is not None:  # dL/dh_S at step t gains W_Cᵀ dz_L of step t + 1
         grad_states_short, before = _plus_next(grad_states_short, grad_z_long, coupling)
-    engine.backward(grad_states_short, states_short, short, bias_short, nonlinearity, lengths, grad_z_short, grad_initial_short)
-    if before is not None:
-        grad_initial_short += before
+    others = bias_short, nonlinearity, lengths, grad_z_short, grad_initial_short
+    engine.backward(grad_states_short, states_short, short, *others, meanwhile)
+    return before
 
 
 def _plus_previous(added: Tensor, initial: Tensor, states: Tensor, matrix: Tensor) -> Tensor:
@@ -233,12 +288,6 @@ def _flat(sequence: Tensor) -> Tensor:
     return sequence.flatten(0, 1)
 
 
-AT_ONCE = 256
-"""On a GPU and up to so many units, one product for the gradients of all blocks is faster than one for the long part's rows and
-one for the short part's, though a block of it is thrown away: on an H200 88 instead of 107 µs at 172/20, but 150 instead of 132
-at 374/94."""
-
-
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     _, long, coupling, short, bias, initial, ctx.nonlinearity, lengths, ctx.backend = inputs
     ctx.save_for_backward(output, long, coupling, short, bias, initial, lengths)
@@ -246,26 +295,15 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, grad_states: Tensor) -> tuple[Tensor | None, ...]:
     states, long, coupling, short, bias, initial, lengths = ctx.saved_tensors
-    grad_z, grad_initial, grad_bias = recurrence_backward(
-        grad_states, states, long, coupling, short, bias, ctx.nonlinearity, lengths, ctx.backend
-    )
     _, needs_long, needs_coupling, needs_short, needs_bias, *_ = ctx.needs_input_grad
-    grad_long = grad_coupling = grad_short = None
-    q = 0 if long is None else long.shape[-1]
-    with full_precision(states):
-        if needs_long and needs_coupling and needs_short and states.is_cuda and states.shape[-1] <= AT_ONCE:
-            whole = weight_gradient(grad_z, initial, states)
-            grad_long, grad_coupling, grad_short = whole[:q, :q], whole[:q, q:], whole[q:, q:]
-            needs_short = False
-        elif needs_long and needs_coupling:  # the rows of the long part, at once
-            rows = weight_gradient(grad_z[..., :q], initial, states)
-            grad_long, grad_coupling = rows[:, :q], rows[:, q:]
-        elif needs_long:
-            grad_long = weight_gradient(grad_z[..., :q], initial[..., :q], states[..., :q])
-        elif needs_coupling:
-            grad_coupling = weight_gradient(grad_z[..., :q], initial[..., q:], states[..., q:])
-        if needs_short:
-            grad_short = weight_gradient(grad_z[..., q:], initial[..., q:], states[..., q:])
+    grad_z, grad_initial, grad_bias, rows, grad_short = recurrence_backward(
+        *(grad_states, states, long, coupling, short, bias, initial, ctx.nonlinearity, lengths, ctx.backend),
+        [needs_long, needs_coupling, needs_short],
+    )
+    q = 0 if long is None else len(long)
+    grad_long = rows[:q, :q] if needs_long else None
+    grad_coupling = rows[:q, q if needs_long else 0 :] if needs_coupling else None
+    grad_short = (rows[q:, q:] if len(rows) > q else grad_short) if needs_short else None
     return grad_z, grad_long, grad_coupling, grad_short, grad_bias if needs_bias else None, grad_initial, None, None, None
 
 

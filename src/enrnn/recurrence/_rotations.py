@@ -145,7 +145,9 @@ def pays(
         return backend == "auto" and size >= CPU_A_LAYER * (layers + 2)
     if device.type != "cuda" or backend not in ("auto", "cuda") or dtype != torch.float32:
         return False
-    if _cuda.unavailable(device) is not None or not _rotations_cuda.has_room(units, layers, device):
+    if _cuda.unavailable(device) is not None or not _rotations_cuda.trusted(device):
+        return False
+    if not _rotations_cuda.has_room(units, layers, device):
         return False
     if shape_for(size, 1, NONLINEARITIES[fusable].parts, _cuda.limits_of(device)) is None:
         return units >= CUDA_UNITS_A_LAYER * layers

@@ -8,7 +8,9 @@ from torch import Tensor
 
 from .. import _nvrtc
 from .._nvrtc import Kernel
+from . import _rotations_torch
 from ._cuda import as_vector, forbid_loading, in_rows, limits_of
+from ._trust import Noise, Trusted
 
 SOURCE = Path(__file__).with_name("rotations.cu")
 SIGMA = {"relu": 1, "tanh": 2, "identity": 3, "paired_modrelu": 4, "leaky_relu": 5}
@@ -158,3 +160,21 @@ def _prepared(
     given = angles.contiguous(), phases.contiguous(), as_vector(bias)
     kernels.prepare(-(-(layers + 2) * plan.slots // 256), 256, *given, turns, units, len(phases), layers)
     return turns, units
+
+
+def _tried(noise: Noise) -> list[tuple[Tensor, Tensor]]:
+    """Both sweeps, neighbours in pairs and pairs ever further apart."""
+    T, B, n = 5, 3, 16
+    answers: list[tuple[Tensor, Tensor]] = []
+    for layers, butterfly in ((3, False), (4, True)):
+        angles, phases, bias, initial = noise(2 * n, (layers + 1) // 2), noise(n), -0.1 * noise(n).abs(), noise(B, 2 * n)
+        inputs, upstream, how = noise(T, B, 2 * n), noise(T, B, 2 * n), ("paired_modrelu", None, layers, butterfly)
+        states = _rotations_torch.reference(inputs, angles, phases, bias, initial, *how)
+        exact = _rotations_torch.backward(upstream, states, angles, phases, bias, initial, *how)
+        turned = angles.float(), phases.float(), bias.float(), initial.float()
+        found = backward(upstream.float(), states.float(), *turned, *how)
+        answers += [(states, forward(inputs.float(), *turned, *how)), *zip(exact, found, strict=True)]
+    return answers
+
+
+trusted = Trusted("rotations.cu", _tried)

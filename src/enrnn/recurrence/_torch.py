@@ -1,5 +1,7 @@
 """The sweeps as loops of torch operations: any device, any dtype, at the price of a few launches a step."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -36,7 +38,10 @@ def backward(
     lengths: Tensor | None,  # [B]
     grad_z: Tensor,  # [T, B, n], written: the gradient at the argument of σ
     grad_initial: Tensor,  # [B, n], written
+    meanwhile: Callable[[], None] | None = None,  # what may be done beside the sweep
 ) -> None:
+    if meanwhile is not None:
+        meanwhile()
     pull_back = NONLINEARITIES[nonlinearity].pull_back
     carried = torch.zeros_like(states[0])  # dL/dh_t by way of later steps
     for t in range(states.shape[0] - 1, -1, -1):

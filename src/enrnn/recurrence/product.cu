@@ -71,6 +71,7 @@ __device__ void cut(float low, float high, unsigned& large, unsigned& small) {
 // A warp takes 32 lines x DEPTH columns. Neighbouring lanes read what lies next to each other in memory; through shared memory it comes to
 // the lanes that will multiply with it.
 extern "C" __global__ void __launch_bounds__(32 * SPLITTERS) split(const __grid_constant__ Work work) {
+    let_the_next_begin();
     __shared__ float tiles[SPLITTERS][32][DEPTH + 1];
     float(&tile)[32][DEPTH + 1] = tiles[threadIdx.x / 32];
     const int lane = threadIdx.x % 32, g = lane / 4, c = lane % 4;
@@ -269,6 +270,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) product(
         for (int j = 0; j < COLUMNS; j++) b_unit[j] = reinterpret_cast<const float2*>(b_from + j * B_PART + B_UNITS)[lane % 4];
     };
 
+    let_the_next_begin();
+    wait_for_the_one_before();  // `split`
     if (count > 0) {
 #pragma unroll
         for (int stage = 0; stage < STAGES - 1; stage++) ask(stage);
@@ -375,6 +378,7 @@ extern "C" __global__ void __launch_bounds__(GROUP) collect(const float2* __rest
     const int i = blockIdx.x, tile = blockIdx.y, down = i / 2 / COLUMNS, right = i / 2 % COLUMNS;
     const long long apart = (long long)gridDim.y * (SUMS / 2) * GROUP;
     const float2* const part = shares + ((long long)tile * (SUMS / 2) + i) * GROUP + threadIdx.x;
+    wait_for_the_one_before();
     float2 sum = make_float2(0.f, 0.f);
 #pragma unroll 8
     for (long long share = 0; share < count; share++) {

@@ -225,6 +225,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack(
     const float* short_short,                   // [n - q, n - q]
     float4* packed, long long size, long long long_size)
 {
+    let_the_next_begin();
     const int n = (int)size, q = (int)long_size, s = n - q;
     const int rank = blockIdx.x / QUADS / (CHUNKS + SHARED_CHUNKS), chunk = blockIdx.x / QUADS % (CHUNKS + SHARED_CHUNKS);
     const int lane = threadIdx.x % LANES, group = (rank * THREADS + threadIdx.x) / LANES;
@@ -526,6 +527,12 @@ sweep(
     const long long first_sequence = (long long)(blockIdx.x / CLUSTER) * BATCH;
     const Given given = {packed, bias, lengths, start, start_row, finish, finish_row, x, h, out, sign * x_step, x_row, sign * h_step, h_row, sign * out_step, out_row, B, T, (int)size, (int)long_size};
 
+    Carrier<FIRST> one(shared.first, given, rank, first_sequence);
+#if GROUPS > 1
+    Carrier<SECOND> two(shared.second, given, rank, first_sequence + FIRST);
+#endif
+
+    wait_for_the_one_before();  // which is `pack`
     Weights w;
 #pragma unroll
     for (int i = 0; i < CHUNKS + SHARED_CHUNKS; i++)
@@ -535,10 +542,6 @@ sweep(
             if (i < CHUNKS) w[i < CHUNKS ? i : 0][4 * k] = four.x, w[i < CHUNKS ? i : 0][4 * k + 1] = four.y, w[i < CHUNKS ? i : 0][4 * k + 2] = four.z, w[i < CHUNKS ? i : 0][4 * k + 3] = four.w;
             else shared.weights[i - CHUNKS][k][threadIdx.x] = four;
         }
-    Carrier<FIRST> one(shared.first, given, rank, first_sequence);
-#if GROUPS > 1
-    Carrier<SECOND> two(shared.second, given, rank, first_sequence + FIRST);
-#endif
 #if CLUSTER > 1
     cluster_barrier();
     if (rank * BLOCK_ROWS + threadIdx.x / 32 * WARP_ROWS < (int)size) {  // a warp that owns nothing must not wait for anything

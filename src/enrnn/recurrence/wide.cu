@@ -74,6 +74,7 @@ extern "C" __global__ void __launch_bounds__(32) pack(
     const float* short_short,                   // [n - q, n - q]
     uint4* packed, long long size, long long long_size)
 {
+    let_the_next_begin();
     const int n = (int)size, q = (int)long_size, s = n - q, lane = threadIdx.x;
     const auto weight = [&](int row, int column) {
         const int here = unit_of(blockIdx.x / TILES, row, n, q), there = unit_of(blockIdx.x % TILES, column, n, q);
@@ -158,6 +159,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) sweep(
             b[e][r] = bias && there[e][r] ? bias[unit + 16 * e + (PARTS == 1 ? 8 * r : 0)] : 0.f;
         }
 
+    wait_for_the_one_before();  // which is `pack`
     uint4 w[HELD][PIECES];
 #pragma unroll
     for (int k = 0; k < HELD; k++)

@@ -1,0 +1,16 @@
+// Kernels that overlap: where a chip can do that, one takes its place before the one launched before it has ended. This text stands before
+// that of the kernels that use it.
+
+// The next kernel may take its place when all thread blocks of this one have come here, or ended.
+__device__ void let_the_next_begin() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
+
+// The kernel before this one has ended, and what it has written is there.
+__device__ void wait_for_the_one_before() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
