@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 import enrnn
 from enrnn.functional import long_short_recurrence, recurrence
 from enrnn.nonlinearities import NONLINEARITIES
-from enrnn.recurrence import _cuda, _gated, _gram, _product, _rotations_cuda, _torch
+from enrnn.recurrence import _beside, _cuda, _gated, _gram, _op, _product, _rotations_cuda, _torch
 from enrnn.recurrence._shapes import Shape, _clusters, one_block, shape_for, split_block
 from enrnn.recurrence._wide import Wide, wide_for
 from tests._record import Recorder
@@ -203,6 +204,49 @@ def test_the_two_parts(q: int, s: int, coupled: bool, monkeypatch: pytest.Monkey
     assert bool(_product._loaded) == (q * s > 2**16)
     for name, value in exact.items():
         torch.testing.assert_close(found[name].double().cpu(), value, rtol=1e-4, atol=2e-5 * float(value.abs().max()), msg=name)
+
+
+@pytest.mark.parametrize("captured", [False, True], ids=["eager", "graph"])
+def test_what_is_done_beside_a_sweep_is_done_in_time(captured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bits as one after the other, again and again, whatever happens to the memory in between."""
+    q, s, steps, batch = 310, 720, 12, 32
+    generator = torch.Generator("cuda").manual_seed(0)
+    sizes = [(steps, batch, q + s), (q, q), (q, s), (s, s), (q + s,), (batch, q + s)]
+    given = [(torch.randn(size, device="cuda", generator=generator) / 30).requires_grad_() for size in sizes]
+    upstream = torch.randn(steps, batch, q + s, device="cuda", generator=generator)
+
+    def gradients() -> list[Tensor]:
+        return [*torch.autograd.grad(long_short_recurrence(*given, "modrelu"), given, upstream)]
+
+    def one_after_the_other(begun: object, work: Callable[[], None], device: torch.device) -> None:
+        work()
+
+    with monkeypatch.context() as alone:
+        alone.setattr(_cuda, "beside", one_after_the_other)
+        alone.setattr(_op, "at_once", lambda first, second, device: (first(), second()))
+        expected = gradients()
+    with monkeypatch.context() as counted:
+        asked = []
+        counted.setattr(_cuda, "beside", lambda *all_of_it: (asked.append(all_of_it), _beside.beside(*all_of_it)))
+        gradients()
+        assert len(asked) == 1
+    if captured:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            found = gradients()
+    for _ in range(20):
+        if captured:
+            for each in found:
+                each.fill_(float("nan"))
+            graph.replay()
+        else:
+            found = gradients()
+        copies = [each.clone() for each in found]
+        if not captured:
+            del found
+            [torch.full_like(upstream, float("nan")) for _ in range(8)]  # where gradients were, if anything is still at work
+        for copy, one in zip(copies, expected, strict=True):
+            assert torch.equal(copy, one)
 
 
 @pytest.mark.parametrize("n", [31, 160, 310, 720])
