@@ -5,6 +5,7 @@ It needs `cuda-bindings` (the extra `enrnn[cuda]`) and NVRTC, which a CUDA build
 
 import contextlib
 import ctypes
+import functools
 import hashlib
 import os
 import tempfile
@@ -26,7 +27,7 @@ class Kernel:
         self._shared = shared
         self._device = device
         self._context = context
-        self._overlaps = torch.cuda.get_device_capability(device) >= (9, 0)
+        self._overlaps = torch.cuda.get_device_capability(device) >= (9, 0) and driver_version() >= 12030
 
     def __call__(
         self,
@@ -39,7 +40,8 @@ class Kernel:
         """Tensors are passed as pointers, None as the null pointer, integers as `long long`, structures by value.
 
         With `early` it may, where a chip can do that, begin before the kernel launched before it has ended; it waits itself.
-        If `begun` is asked for, it is an event, to be given to `wait_for`, that happens when all thread blocks have begun.
+        If `begun` is asked for, of a driver that `tells_when_begun`, the answer is an event, to be given to `wait_for`, that
+        happens when all thread blocks have begun.
         """
         from cuda.bindings import driver
 
@@ -50,10 +52,7 @@ class Kernel:
             stream = torch.cuda.current_stream().cuda_stream
             if int(_checked(driver.cuCtxGetCurrent())[0]) == 0:  # a thread of autograd's that has not used the device yet
                 _checked(driver.cuCtxSetCurrent(self._context))
-            attributes, event = [], _event(self._device) if begun else None
-            if early and self._overlaps:
-                attributes.append(_attribute("PROGRAMMATIC_STREAM_SERIALIZATION"))
-                attributes[-1].value.programmaticStreamSerializationAllowed = 1
+            attributes, event = [_early()] if early and self._overlaps else [], _event(self._device) if begun else None
             if begun:
                 attributes.append(_attribute("LAUNCH_COMPLETION_EVENT"))
                 attributes[-1].value.launchCompletionEvent.event = event
@@ -73,6 +72,26 @@ def _attribute(name: str) -> Any:
     attribute = driver.CUlaunchAttribute()
     attribute.id = getattr(driver.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")
     return attribute
+
+
+@functools.cache
+def _early() -> Any:
+    attribute = _attribute("PROGRAMMATIC_STREAM_SERIALIZATION")
+    attribute.value.programmaticStreamSerializationAllowed = 1
+    return attribute
+
+
+@functools.cache
+def driver_version() -> int:
+    """The CUDA that the driver knows, 12030 for 12.3."""
+    from cuda.bindings import driver
+
+    return int(_checked(driver.cuDriverGetVersion())[0])
+
+
+def tells_when_begun() -> bool:
+    """Whether a launch on the current stream can tell when all its thread blocks have begun."""
+    return driver_version() >= (12090 if torch.cuda.is_current_stream_capturing() else 12030)
 
 
 _events = threading.local()
@@ -193,7 +212,7 @@ def clusters_at_once(device: torch.device) -> tuple[int, ...]:
 
 
 def _type(argument: torch.Tensor | int | ctypes.Structure | None) -> type[Any] | None:
-    """As `cuLaunchKernel` wants to be told of it; a structure says itself how large it is."""
+    """As `cuLaunchKernelEx` wants to be told of it; a structure says itself how large it is."""
     if isinstance(argument, ctypes.Structure):
         return None
     return ctypes.c_longlong if isinstance(argument, int) else ctypes.c_void_p

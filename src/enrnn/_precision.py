@@ -1,6 +1,7 @@
 """In which precision the constrained matrices are computed, and how to tell that a graph is being recorded."""
 
 import contextlib
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -40,6 +41,17 @@ def autocasting(tensor: Tensor) -> bool:
 def full_precision(tensor: Tensor) -> contextlib.AbstractContextManager[None]:
     """Keep autocast out: over thousands of orthogonal steps, bfloat16 products would be all that is left of the state."""
     return contextlib.nullcontext() if tensor.is_meta else torch.autocast(tensor.device.type, enabled=False)
+
+
+@contextlib.contextmanager
+def exact_products() -> Iterator[None]:
+    """Without TF32 on a GPU, whatever is allowed."""
+    allowed = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.fp32_precision = allowed
 
 
 def lower_precision() -> bool:

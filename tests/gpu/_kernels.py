@@ -22,16 +22,22 @@ def in_poison(tensor: Tensor) -> Tensor:
     return view.copy_(tensor)
 
 
-def replayed(step: Callable[[], tuple[Tensor, ...]], leaves: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
-    """What a captured step gives when it is replayed twice on new data, which `leaves` have then."""
+def captured(step: Callable[[], Sequence[Tensor]]) -> tuple[torch.cuda.CUDAGraph, Sequence[Tensor]]:
+    """A graph of a step, which may form gradients, and what its replays write to."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         step()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
-            captured = step()
+            found = step()
     torch.cuda.synchronize()
+    return graph, found
+
+
+def replayed(step: Callable[[], Sequence[Tensor]], leaves: Sequence[Tensor]) -> list[tuple[Tensor, ...]]:
+    """What a captured step gives when it is replayed twice on new data, which `leaves` have then."""
+    graph, found = captured(step)
     with torch.no_grad():
         for leaf in leaves:
             leaf.sub_(0.1)
@@ -39,7 +45,7 @@ def replayed(step: Callable[[], tuple[Tensor, ...]], leaves: Sequence[Tensor]) -
     for _ in range(2):
         graph.replay()
         torch.cuda.synchronize()
-        answers.append(tuple(each.clone() for each in captured))
+        answers.append(tuple(each.clone() for each in found))
     return answers
 
 

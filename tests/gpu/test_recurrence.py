@@ -16,7 +16,7 @@ from enrnn.recurrence import _beside, _cuda, _gated, _gram, _op, _product, _rota
 from enrnn.recurrence._shapes import Shape, _clusters, one_block, shape_for, split_block
 from enrnn.recurrence._wide import Wide, wide_for
 from tests._record import Recorder
-from tests.gpu._kernels import Forced, replayed
+from tests.gpu._kernels import Forced, captured, replayed
 from tests.recurrence._problems import excess, problem
 
 pytestmark = pytest.mark.gpu
@@ -206,8 +206,8 @@ def test_the_two_parts(q: int, s: int, coupled: bool, monkeypatch: pytest.Monkey
         torch.testing.assert_close(found[name].double().cpu(), value, rtol=1e-4, atol=2e-5 * float(value.abs().max()), msg=name)
 
 
-@pytest.mark.parametrize("captured", [False, True], ids=["eager", "graph"])
-def test_what_is_done_beside_a_sweep_is_done_in_time(captured: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_a_graph", [False, True], ids=["eager", "graph"])
+def test_what_is_done_beside_a_sweep_is_done_in_time(in_a_graph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits as one after the other, again and again, whatever happens to the memory in between."""
     q, s, steps, batch = 310, 720, 12, 32
     generator = torch.Generator("cuda").manual_seed(0)
@@ -225,25 +225,34 @@ def test_what_is_done_beside_a_sweep_is_done_in_time(captured: bool, monkeypatch
         alone.setattr(_cuda, "beside", one_after_the_other)
         alone.setattr(_op, "at_once", lambda first, second, device: (first(), second()))
         expected = gradients()
-    with monkeypatch.context() as counted:
-        asked = []
-        counted.setattr(_cuda, "beside", lambda *all_of_it: (asked.append(all_of_it), _beside.beside(*all_of_it)))
-        gradients()
-        assert len(asked) == 1
-    if captured:
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            found = gradients()
+    asked = []
+
+    def late(work: Callable[[], None]) -> Callable[[], None]:
+        return lambda: (torch.cuda._sleep(10**7), work())  # much longer than everything else takes
+
+    def beside(begun: object, work: Callable[[], None], device: torch.device) -> None:
+        asked.append("beside")
+        _beside.beside(begun, late(work), device)
+
+    def at_once(first: Callable[[], None], second: Callable[[], None], device: torch.device) -> None:
+        asked.append("at once")
+        _beside.at_once(first, late(second), device)
+
+    monkeypatch.setattr(_cuda, "beside", beside)
+    monkeypatch.setattr(_op, "at_once", at_once)
+    gradients()
+    assert asked == ["beside", "at once"]
+    graph, found = captured(gradients) if in_a_graph else (None, [])
     for _ in range(20):
-        if captured:
+        if graph is None:
+            found = gradients()
+        else:
             for each in found:
                 each.fill_(float("nan"))
             graph.replay()
-        else:
-            found = gradients()
         copies = [each.clone() for each in found]
-        if not captured:
-            del found
+        if graph is None:
+            found = []
             [torch.full_like(upstream, float("nan")) for _ in range(8)]  # where gradients were, if anything is still at work
         for copy, one in zip(copies, expected, strict=True):
             assert torch.equal(copy, one)

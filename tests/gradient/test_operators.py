@@ -111,3 +111,15 @@ def test_recurrence_backward(nonlinearity: str, lengths: bool) -> None:
     for wanted in ([True, False, False], [False, False, False]):
         arguments = (upstream, states, *known, nonlinearity, ends, backend, wanted)
         opcheck(torch.ops.enrnn.recurrence_backward.default, arguments)
+
+
+@pytest.mark.parametrize("backend", ["torch", "cpu"])
+@pytest.mark.parametrize("wanted", [[True, True, True], [True, True, False], [False, True, True], [False, False, True]], ids=str)
+def test_recurrence_backward_of_two_parts(wanted: list[bool], backend: str) -> None:
+    q, s = 3, 2
+    inputs, _, _, _, bias, initial, nonlinearity, lengths, _ = sequence("modrelu", bias=True, lengths=True)
+    known = [normal(*shape, requires_grad=False) / 2 for shape in ((q, q), (q, s), (s, s))]
+    known += [each.detach() for each in (bias, initial)]
+    states = torch.ops.enrnn.recurrence(inputs.detach(), *known, nonlinearity, lengths, backend)
+    upstream = normal(4, 3, q + s, requires_grad=False)
+    opcheck(torch.ops.enrnn.recurrence_backward.default, (upstream, states, *known, nonlinearity, lengths, backend, wanted))

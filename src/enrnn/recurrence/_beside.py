@@ -44,30 +44,39 @@ def joined(device: torch.device) -> Iterator[None]:
 def beside(begun: Any, work: Callable[[], None], device: torch.device) -> None:
     """`work` begins with the event `begun`: when a kernel of the current stream has taken its place on the GPU."""
     side = _side(device)
+    if side is None:
+        work()
+        return
     _nvrtc.wait_for(begun, side)
     with torch.cuda.stream(side):
         work()
 
 
-def at_once(first: Callable[[], None], second: Callable[[], None], device: torch.device) -> None:
+def at_once(first: Callable[[], None], second: Callable[[], None] | None, device: torch.device) -> None:
     """Both, in any order; on a GPU the second beside the first."""
-    if device.type == "cuda":
-        side = _side(device)
+    side = None if second is None else _side(device)
+    if second is not None and side is not None:
         side.wait_stream(torch.cuda.current_stream(device))
         with torch.cuda.stream(side):
             second()
-        first()
-    else:
-        first()
+        second = None
+    first()
+    if second is not None:
         second()
 
 
-def _side(device: torch.device) -> torch.cuda.Stream:
+def _side(device: torch.device) -> torch.cuda.Stream | None:
+    """The other stream; None on a CPU, or if it is the current one: torch has 32 in all, and gives them out in turns."""
+    if device.type != "cuda":
+        return None
     number = _number(device)
     if number not in _sides.streams:
         _sides.streams[number] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    side = _sides.streams[number]
+    if side == torch.cuda.current_stream(device):
+        return None
     _sides.used.add(number)
-    return _sides.streams[number]
+    return side
 
 
 def _number(device: torch.device) -> int:

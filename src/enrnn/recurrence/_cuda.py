@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import _nvrtc
 from .._nvrtc import Kernel
-from .._precision import lower_precision
+from .._precision import exact_products, lower_precision
 from ..nonlinearities import NONLINEARITIES
 from ._beside import beside
 from ._shapes import Limits, Shape, layout_for, shape_for
@@ -50,7 +50,8 @@ def unavailable(device: torch.device) -> str | None:
     if capability in TESTED:
         return None
     try:
-        return _self_check(device)
+        with exact_products():
+            return _self_check(device)
     except RuntimeError as error:
         return f"the kernels do not run on this GPU: {error}"
 
@@ -104,6 +105,9 @@ def backward(
     meanwhile: Callable[[], None] | None = None,
 ) -> None:
     T, B, n = states.shape
+    if meanwhile is not None and not _nvrtc.tells_when_begun():
+        meanwhile()
+        meanwhile = None
     kernels = _kernels_for(n, B, nonlinearity, True, states, weight, lengths)
     grad_states, states, vectors = in_rows(grad_states), in_rows(states), (as_vector(bias), as_vector(lengths))
     begun = kernels.sweep(

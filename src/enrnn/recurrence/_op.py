@@ -168,8 +168,7 @@ def recurrence_backward(
         weigh(1)
 
     def sum_up() -> None:
-        if bias is not None:
-            grad_bias.copy_(engine.bias_gradient(states, grad_z, nonlinearity))
+        grad_bias.copy_(engine.bias_gradient(states, grad_z, nonlinearity))
 
     if states.numel() == 0:
         return grad_z, grad_initial, grad_bias, grad_rows, grad_short
@@ -178,18 +177,19 @@ def recurrence_backward(
         if engine.whole or long is None or short is None:
             whole = _one_matrix(long, coupling, short)
             engine.backward(grad_states, states, whole, bias, nonlinearity, lengths, grad_z, grad_initial)
-            at_once(weigh_both, sum_up, states.device)
+            at_once(weigh_both, None if bias is None else sum_up, states.device)
         else:
             apart = len(grad_rows) <= len(long)
             given = grad_states, states, long, coupling, short, bias, nonlinearity, lengths, grad_z, grad_initial
             before = _long_then_short(engine, *given, (lambda: weigh(0)) if apart else None)
 
-            def sum_up_all() -> None:
-                sum_up()
+            def add_up() -> None:
+                if bias is not None:
+                    sum_up()
                 if before is not None:
                     grad_initial[:, len(long) :] += before
 
-            at_once((lambda: weigh(1)) if apart else weigh_both, sum_up_all, states.device)
+            at_once((lambda: weigh(1)) if apart else weigh_both, add_up, states.device)
     return grad_z, grad_initial, grad_bias, grad_rows, grad_short
 
 

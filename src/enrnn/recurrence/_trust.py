@@ -1,11 +1,13 @@
 """Which kernels may be used on a GPU: on a chip that the test suite has passed on, all; on any other, those that prove right."""
 
+import threading
 import warnings
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
+from .._precision import exact_products
 from . import _cuda
 
 
@@ -18,25 +20,25 @@ class Trusted:
     def __init__(self, name: str, run: Callable[["Noise"], list[tuple[Tensor, Tensor]]]) -> None:
         self._name, self._run = name, run
         self._known: dict[torch.device, bool] = {}
+        self._lock = threading.RLock()
 
     def __call__(self, device: torch.device) -> bool:
-        """While a graph is captured nothing can be tried out, and what is not known is not trusted."""
-        if device not in self._known:
-            if torch.cuda.is_current_stream_capturing():
-                return False
-            able, tested = _cuda.unavailable(device) is None, torch.cuda.get_device_capability(device) in _cuda.TESTED
-            self._known[device] = able  # what is run now asks, too
-            if able and not tested:
-                self._known[device] = self.agrees(device)
-                if not self._known[device]:
-                    warnings.warn(
-                        f"{self._name} is not right on this GPU, which it was never tested on: it is not used", stacklevel=2
-                    )
-        return self._known[device]
+        with self._lock:
+            if device not in self._known:
+                tested = torch.cuda.get_device_capability(device) in _cuda.TESTED
+                if torch.cuda.is_current_stream_capturing() and not tested:
+                    return False  # for now: nothing can be tried out
+                self._known[device] = _cuda.unavailable(device) is None  # what is run now asks, too
+                if self._known[device] and not tested:
+                    self._known[device] = self.agrees(device)
+                    if not self._known[device]:
+                        reason = "is not right on this GPU, which it was never tested on: it is not used"
+                        warnings.warn(f"{self._name} {reason}", stacklevel=2)
+            return self._known[device]
 
     def agrees(self, device: torch.device) -> bool:
         try:
-            with torch.no_grad():
+            with torch.no_grad(), exact_products():
                 return all(_near(found, exact) for exact, found in self._run(Noise(device)))
         except RuntimeError:  # it does not even run
             return False
