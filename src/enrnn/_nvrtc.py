@@ -94,17 +94,23 @@ def tells_when_begun() -> bool:
     return driver_version() >= (12090 if torch.cuda.is_current_stream_capturing() else 12030)
 
 
-_events = threading.local()
+class _Events(threading.local):
+    """This thread's, one for each device."""
+
+    def __init__(self) -> None:
+        self.of: dict[torch.device, Any] = {}
+
+
+_events = _Events()
 
 
 def _event(device: torch.device) -> Any:
     """This thread's event for the device, which is the current one."""
     from cuda.bindings import driver
 
-    name = f"of_{device.index}"
-    if not hasattr(_events, name):
-        setattr(_events, name, _checked(driver.cuEventCreate(int(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)))[0])
-    return getattr(_events, name)
+    if device not in _events.of:
+        (_events.of[device],) = _checked(driver.cuEventCreate(int(driver.CUevent_flags.CU_EVENT_DISABLE_TIMING)))
+    return _events.of[device]
 
 
 def wait_for(event: Any, stream: torch.cuda.Stream) -> None:

@@ -7,21 +7,15 @@ import torch
 from torch import Tensor
 
 import enrnn
-from enrnn.recurrence import _cuda, _gated
+from enrnn.recurrence import _gated
 from tests._record import Recorder
 from tests.gpu._kernels import assert_near_the_float64_reference, in_poison, replayed
 from tests.recurrence._gated import Case, Problem, excess, plain, problem, sweeps
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("kernels")]
 
 SIZES = [1, 2, 3, 31, 32, 33, 64, 100, 127, 128, 129, 255, 300, 512, 515]
 NAMES = list(_gated.SIGMA)
-
-
-@pytest.fixture(autouse=True)
-def kernels() -> None:
-    if reason := _cuda.unavailable(torch.device("cuda", 0)):
-        pytest.skip(reason)
 
 
 @pytest.mark.parametrize("units", SIZES)

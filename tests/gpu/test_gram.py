@@ -7,32 +7,15 @@ import torch
 from torch import Tensor
 
 import enrnn
-from enrnn.recurrence import _cuda, _gram
+from enrnn.recurrence import _gram
 from tests._record import Recorder
 from tests.gpu._kernels import assert_the_same_in_a_graph
+from tests.gpu._matrices import in_poison, normal
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("kernels", "exact_library")]
 
 SIZES = [1, 2, 7, 33, 64, 96, 100, 128, 160, 161, 192, 255, 256]
 ROWS = [1, 5, 63, 64, 65, 4096, 37450]
-
-
-@pytest.fixture(autouse=True)
-def kernels() -> None:
-    if reason := _cuda.unavailable(torch.device("cuda", 0)):
-        pytest.skip(reason)
-    assert torch.get_float32_matmul_precision() == "highest"
-
-
-def normal(*size: int, seed: int = 0) -> Tensor:
-    return torch.randn(size, generator=torch.Generator("cuda").manual_seed(seed), device="cuda")
-
-
-def in_poison(matrix: Tensor, before: int, after: int) -> Tensor:
-    """The same values as columns of a wider matrix full of NaN, with rows of NaN around them."""
-    rows, columns = matrix.shape
-    wide = torch.full((rows + 2, before + columns + after), float("nan"), device="cuda")
-    return wide[1:-1, before : before + columns].copy_(matrix)
 
 
 def excess(z: Tensor, h: Tensor) -> float:

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from enrnn import _nvrtc
-from enrnn.recurrence import _cuda, _product
+from enrnn.recurrence import _product
 from tests._record import Recorder
 from tests.gpu._kernels import assert_the_same_in_a_graph
+from tests.gpu._matrices import in_poison, normal
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("kernels", "exact_library")]
 
 SIZES = [
     (1, 1, 1),
@@ -28,26 +29,6 @@ SIZES = [
     (67, 97, 20003),
 ]
 ALONG = [*itertools.product((False, True), repeat=2)]
-
-
-@pytest.fixture(autouse=True)
-def kernels() -> None:
-    if reason := _cuda.unavailable(torch.device("cuda", 0)):
-        pytest.skip(reason)
-    assert torch.get_float32_matmul_precision() == "highest"
-
-
-def normal(*size: int, seed: int = 0) -> Tensor:
-    return torch.randn(size, generator=torch.Generator("cuda").manual_seed(seed), device="cuda")
-
-
-def in_poison(matrix: Tensor, before: int = 0, after: int = 0, down: bool = False) -> Tensor:
-    """The same values as columns, or as rows, of a larger matrix full of NaN, with NaN around them."""
-    if down:
-        return in_poison(matrix.mT, before, after).mT
-    rows, columns = matrix.shape
-    wide = torch.full((rows + 2, before + columns + after), float("nan"), device="cuda")
-    return wide[1:-1, before : before + columns].copy_(matrix)
 
 
 def excess(a: Tensor, b: Tensor, added: Tensor | None = None) -> float:

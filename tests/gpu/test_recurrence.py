@@ -19,17 +19,11 @@ from tests._record import Recorder
 from tests.gpu._kernels import Forced, captured, replayed
 from tests.recurrence._problems import excess, problem
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("kernels")]
 
 SIZES = [1, 2, 3, 7, 20, 31, 32, 33, 64, 65, 94, 96, 127, 128, 129, 160, 172, 192, 193, 224, 225, 256, 257, 310, 374, 468]
 SIZES += [512, 631, 720, 900, 1030, 1100]
 NAMES = list(NONLINEARITIES)
-
-
-@pytest.fixture(autouse=True)
-def kernels() -> None:
-    if reason := _cuda.unavailable(torch.device("cuda", 0)):
-        pytest.skip(reason)
 
 
 @pytest.mark.parametrize("n", SIZES)

@@ -7,23 +7,17 @@ import torch
 from torch import Tensor
 
 import enrnn
-from enrnn.recurrence import _cuda, _rotations, _rotations_cuda
+from enrnn.recurrence import _rotations, _rotations_cuda
 from tests._record import Recorder
 from tests.gpu._kernels import assert_near_the_float64_reference, in_poison, replayed
 from tests.recurrence._rotations import Case, excess, problem
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("kernels")]
 
 SIZES = [(1, 1), (1, 2), (2, 1), (2, 3), (3, 3), (5, 2), (6, 5), (33, 3), (34, 2), (64, 1), (65, 7), (130, 2), (300, 31)]
 SIZES += [(577, 2), (1000, 4), (1025, 3), (2047, 2), (2048, 2), (2048, 64), (2049, 2), (2050, 1), (4096, 3), (5001, 2)]
 FOURIER = [(2, 1), (4, 2), (64, 6), (512, 9), (2048, 11), (4096, 12)]
 CASES = [Case(*size) for size in SIZES] + [Case(*size, butterfly=True) for size in FOURIER]
-
-
-@pytest.fixture(autouse=True)
-def kernels() -> None:
-    if reason := _cuda.unavailable(torch.device("cuda", 0)):
-        pytest.skip(reason)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -85,3 +85,19 @@ def test_where_no_kernel_runs_none_is_tried(monkeypatch: pytest.MonkeyPatch) -> 
     kernel = Kernel()
     assert not kernel.trusted(HERE)
     assert kernel.times == 0
+
+
+def test_in_a_graph_a_tested_chip_is_trusted_if_something_ran_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the first look at the chip would have to compile something."""
+
+    def cold(_: torch.device) -> None:
+        raise RuntimeError("a kernel cannot be compiled while a CUDA graph is captured")
+
+    monkeypatch.setattr(_cuda, "TESTED", {(99, 0)})
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    kernel = Kernel()
+    with monkeypatch.context() as at_first:
+        at_first.setattr(_cuda, "unavailable", cold)
+        assert not kernel.trusted(HERE)
+    assert kernel.trusted(HERE)
+    assert kernel.times == 0

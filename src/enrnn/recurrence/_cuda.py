@@ -228,12 +228,9 @@ def defines(layout: Shape | Wide, nonlinearity: str, backward: bool, lengths: bo
 def _self_check(device: torch.device) -> str | None:
     """On a chip never tested: in a block, without zeros, in a cluster, and with many sequences, against the loop in float64."""
     from . import _torch
+    from ._trust import Noise
 
-    generator = torch.Generator(device).manual_seed(0)
-
-    def normal(*size: int) -> Tensor:
-        return torch.randn(size, generator=generator, device=device, dtype=torch.float64)
-
+    normal = Noise(device)
     for n, q, B in ((37, 37, 3), (150, 150, 3), (150, 90, 3), (300, 300, 3), (100, 100, 8192), (150, 90, 8192), (150, 60, 8192)):
         if shape_for(n, B, 1, limits_of(device)) is None:
             continue

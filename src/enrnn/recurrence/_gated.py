@@ -245,11 +245,11 @@ def _kernels_for(like: Tensor, nonlinearity: str) -> list[Kernel] | None:
     if not like.is_cuda or like.dtype != torch.float32:
         return None
     key = nonlinearity, like.device
-    if key not in _loaded and torch.cuda.is_current_stream_capturing():
-        return None
     if not _trusted(like.device):
         return None
     if key not in _loaded:
+        if torch.cuda.is_current_stream_capturing():
+            return None
         source = SOURCE.read_text(encoding="utf-8")
         _loaded[key] = _nvrtc.load(source, {"forward": 0, "backward": 0}, like.device, SIGMA=SIGMA[nonlinearity])
     return _loaded[key]

@@ -73,11 +73,11 @@ def defines(m: int, n: int, width: int) -> dict[str, int]:
 
 def _kernels(given: dict[str, int], device: torch.device) -> list[Kernel] | None:
     key = tuple(given.values()), device
-    if key not in _loaded and torch.cuda.is_current_stream_capturing():
-        return None
     if not _trusted(device):
         return None
     if key not in _loaded:
+        if torch.cuda.is_current_stream_capturing():
+            return None
         shared = 4 * STAGES * CHUNK * SIDE * (given["ROWS"] + given["COLUMNS"])
         source = SOURCE.read_text(encoding="utf-8")
         _loaded[key] = _nvrtc.load(source, {"gram": shared, "collect": 0}, device, **given)

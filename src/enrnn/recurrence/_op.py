@@ -7,6 +7,7 @@ The recurrent matrix comes as the blocks of `[[W_L, W_C], [0, W_S]]`, any of the
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -167,29 +168,25 @@ def recurrence_backward(
         weigh(0)
         weigh(1)
 
-    def sum_up() -> None:
-        grad_bias.copy_(engine.bias_gradient(states, grad_z, nonlinearity))
+    def add_up() -> None:
+        if bias is not None:
+            grad_bias.copy_(engine.bias_gradient(states, grad_z, nonlinearity))
+        if before is not None:
+            grad_initial[:, -before.shape[-1] :] += before
 
     if states.numel() == 0:
         return grad_z, grad_initial, grad_bias, grad_rows, grad_short
     with full_precision(states), joined(states.device):
-        engine = engine_for(backend, states, nonlinearity, long, short)
+        engine, before, left = engine_for(backend, states, nonlinearity, long, short), None, weigh_both
         if engine.whole or long is None or short is None:
             whole = _one_matrix(long, coupling, short)
             engine.backward(grad_states, states, whole, bias, nonlinearity, lengths, grad_z, grad_initial)
-            at_once(weigh_both, None if bias is None else sum_up, states.device)
         else:
-            apart = len(grad_rows) <= len(long)
+            apart = len(grad_rows) <= len(long)  # then what one product forms is known before the short part is swept
             given = grad_states, states, long, coupling, short, bias, nonlinearity, lengths, grad_z, grad_initial
-            before = _long_then_short(engine, *given, (lambda: weigh(0)) if apart else None)
-
-            def add_up() -> None:
-                if bias is not None:
-                    sum_up()
-                if before is not None:
-                    grad_initial[:, len(long) :] += before
-
-            at_once((lambda: weigh(1)) if apart else weigh_both, add_up, states.device)
+            before = _long_then_short(engine, *given, partial(weigh, 0) if apart else None)
+            left = partial(weigh, 1) if apart else weigh_both
+        at_once(left, None if bias is None and before is None else add_up, states.device)
     return grad_z, grad_initial, grad_bias, grad_rows, grad_short
 
 

@@ -326,8 +326,6 @@ _chips: dict[torch.device, tuple[int, int]] = {}
 
 def _chip(device: torch.device) -> tuple[int, int] | None:
     """A GPU's multiprocessors, and the bytes of shared memory that a block may have; None if there are no kernels for it now."""
-    if device not in _chips and torch.cuda.is_current_stream_capturing():
-        return None
     if not _trusted(device):
         return None
     if device not in _chips:

@@ -23,12 +23,16 @@ class Trusted:
         self._lock = threading.RLock()
 
     def __call__(self, device: torch.device) -> bool:
+        """While a graph is captured nothing can be tried out: what is not known then is not trusted, for now."""
         with self._lock:
             if device not in self._known:
                 tested = torch.cuda.get_device_capability(device) in _cuda.TESTED
                 if torch.cuda.is_current_stream_capturing() and not tested:
-                    return False  # for now: nothing can be tried out
-                self._known[device] = _cuda.unavailable(device) is None  # what is run now asks, too
+                    return False
+                try:
+                    self._known[device] = _cuda.unavailable(device) is None  # what is run now asks, too
+                except RuntimeError:  # it was never asked before, and cannot be answered in a graph
+                    return False
                 if self._known[device] and not tested:
                     self._known[device] = self.agrees(device)
                     if not self._known[device]:
