@@ -34,7 +34,7 @@ class KernelsFor(Generic[Family]):
         if key not in self._loaded:
             if capturing(tensor):
                 return None  # loading a kernel is not allowed while a graph is captured
-            source, double = self._source.read_text(encoding="utf-8"), int(tensor.dtype == torch.float64)
+            source, double = _nvrtc.text(self._source), int(tensor.dtype == torch.float64)
             loaded = _nvrtc.load(source, dict.fromkeys(self._names, 0), tensor.device, DOUBLE=double)
             self._loaded[key] = self._family(*loaded)
         return self._loaded[key]

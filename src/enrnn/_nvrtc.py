@@ -19,6 +19,14 @@ PORTABLE_CLUSTER = 8
 """Thread blocks in a cluster that every chip with clusters takes; more have to be asked for."""
 
 
+OVERLAP = Path(__file__).with_name("overlap.cu")
+
+
+def text(*files: Path) -> str:
+    """The kernels of these files, one after the other, and before them how kernels overlap, which any of them may use."""
+    return "\n".join(file.read_text(encoding="utf-8") for file in (OVERLAP, *files))
+
+
 class Kernel:
     """A loaded kernel; calling it launches one on torch's current stream of its device."""
 

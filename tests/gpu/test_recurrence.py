@@ -12,7 +12,7 @@ from torch import Tensor
 import enrnn
 from enrnn.functional import long_short_recurrence, recurrence
 from enrnn.nonlinearities import NONLINEARITIES
-from enrnn.recurrence import _beside, _cuda, _gated, _gram, _op, _product, _rotations_cuda, _torch
+from enrnn.recurrence import _beside, _bias, _cuda, _gated, _gram, _op, _product, _rotations_cuda, _torch
 from enrnn.recurrence._shapes import Shape, _clusters, one_block, shape_for, split_block
 from enrnn.recurrence._wide import Wide, wide_for
 from tests._record import Recorder
@@ -152,7 +152,7 @@ def test_a_lower_precision_has_to_be_asked_for(n: int, q: int | None) -> None:
 def test_a_chip_that_was_never_tested_would_pass_its_own_check() -> None:
     device = torch.device("cuda", 0)
     assert _cuda._self_check(device) is None
-    for each in (_product._trusted, _gram._trusted, _gated._trusted, _rotations_cuda.trusted):
+    for each in (_product._trusted, _gram._trusted, _bias._trusted, _gated._trusted, _rotations_cuda.trusted):
         assert each.agrees(device), each._name
 
 
@@ -446,7 +446,7 @@ def test_the_bias_gradient_in_one_pass(nonlinearity: str, shape: tuple[int, int,
     h, dz = (torch.randn(shape, generator=torch.Generator().manual_seed(seed)) for seed in (1, 2))
     h[h.abs() < 0.2] = 0.0
     exact = _torch.bias_gradient(h.double(), dz.double(), nonlinearity)
-    found = _cuda.bias_gradient(h.cuda(), dz.cuda(), nonlinearity).cpu()
-    again = _cuda.bias_gradient(h.cuda(), dz.cuda(), nonlinearity).cpu()
+    found = _bias.bias_gradient(h.cuda(), dz.cuda(), nonlinearity).cpu()
+    again = _bias.bias_gradient(h.cuda(), dz.cuda(), nonlinearity).cpu()
     assert torch.equal(found, again)
     torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-4)

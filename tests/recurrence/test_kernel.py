@@ -10,7 +10,7 @@ import pytest
 from enrnn import _nvrtc
 from enrnn.matrices import _cayley_transform, _inverse, _normalization
 from enrnn.nonlinearities import NONLINEARITIES
-from enrnn.recurrence import _cuda, _gated, _gram, _product, _rotations_cuda
+from enrnn.recurrence import _bias, _cuda, _gated, _gram, _product, _rotations_cuda
 from enrnn.recurrence._shapes import BATCHES, Limits, Shape, as_one, layout_for, one_block, shape_for, split_block
 from enrnn.recurrence._wide import Wide, wide_for
 from enrnn.training import _fused, _keep
@@ -159,7 +159,7 @@ def test_the_product_compiles(arch: str, record: Recorder) -> None:
 
 @pytest.mark.parametrize("arch", CHIPS)
 def test_the_rotations_compile(arch: str, record: Recorder) -> None:
-    source = _rotations_cuda.SOURCE.read_text(encoding="utf-8")
+    source = _nvrtc.text(_rotations_cuda.SOURCE)
     for name, *flags in itertools.product(("paired_modrelu", "identity"), *[(False, True)] * 3):
         given = dict(zip(("butterfly", "ahead", "sums_in_shared"), flags, strict=True))
         used, spilled = resources(source, arch, _rotations_cuda.defines(name, **given))
@@ -175,18 +175,18 @@ def test_the_rotations_compile(arch: str, record: Recorder) -> None:
 def test_the_matrices_compile(arch: str) -> None:
     for source in (_inverse.SOURCE, _cayley_transform.SOURCE, _normalization.SOURCE):
         for double in (0, 1):
-            _, spilled = resources(source.read_text(encoding="utf-8"), arch, {"DOUBLE": double})
+            _, spilled = resources(_nvrtc.text(source), arch, {"DOUBLE": double})
             assert spilled == 0
 
 
 @pytest.mark.parametrize("arch", CHIPS)
 def test_the_small_kernels_beside_it_compile(arch: str) -> None:
-    sources = [(_cuda.BIAS_SOURCE, {"RULE": rule}) for rule in (0, 1, 2)] + [(_keep.SOURCE, {}), (_fused.SOURCE, {})]
+    sources = [(_bias.SOURCE, {"RULE": rule}) for rule in (0, 1, 2)] + [(_keep.SOURCE, {}), (_fused.SOURCE, {})]
     products = [(160, 160, 4), (192, 192, 4), (256, 256, 4), (80, 192, 2), (161, 175, 1)]
     sources += [(_gram.SOURCE, _gram.defines(*product)) for product in products]
     sources += [(_gated.SOURCE, {"SIGMA": sigma}) for sigma in _gated.SIGMA.values()]
     for source, given in sources:
-        _, spilled = resources(source.read_text(encoding="utf-8"), arch, given)
+        _, spilled = resources(_nvrtc.text(source), arch, given)
         assert spilled == 0
 
 

@@ -16,7 +16,7 @@ def test_it_compiles(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     if reason := _nvrtc.unavailable():
         pytest.skip(reason)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    source = SOURCE.read_text(encoding="utf-8")
+    source = _nvrtc.text(SOURCE)
     clusters = int(arch.removeprefix("sm_")) >= 90
     variants = [(tiles, 1) for tiles in range(1, FUSED_UP_TO // 32 + 1)] + [(2, 4), (3, 6)] * clusters
     for tiles, blocks in variants:
@@ -25,9 +25,9 @@ def test_it_compiles(arch: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert cubin.startswith(b"\x7fELF")
         assert _nvrtc.compile_cubin(source, arch, given) == cubin  # from the cache, this time
     assert len(list((tmp_path / "enrnn").iterdir())) == len(variants)
-    assert _nvrtc.compile_cubin(_compressed.SOURCE.read_text(encoding="utf-8"), arch, {}).startswith(b"\x7fELF")
+    assert _nvrtc.compile_cubin(_nvrtc.text(_compressed.SOURCE), arch, {}).startswith(b"\x7fELF")
     for even in (True, False):
-        cubin = _nvrtc.compile_cubin(_square.SOURCE.read_text(encoding="utf-8"), arch, _square.defines(even))
+        cubin = _nvrtc.compile_cubin(_nvrtc.text(_square.SOURCE), arch, _square.defines(even))
         assert cubin.startswith(b"\x7fELF")
 
 

@@ -72,5 +72,5 @@ def elimination(matrix: Tensor) -> Kernel | None:
     if matrix.device not in _kernels:
         if capturing(matrix):
             return None  # loading a kernel is not allowed while a graph is captured
-        (_kernels[matrix.device],) = _nvrtc.load(SOURCE.read_text(encoding="utf-8"), {"eliminate": 0}, matrix.device)
+        (_kernels[matrix.device],) = _nvrtc.load(_nvrtc.text(SOURCE), {"eliminate": 0}, matrix.device)
     return _kernels[matrix.device]

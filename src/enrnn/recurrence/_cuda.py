@@ -16,11 +16,9 @@ from ._beside import beside
 from ._shapes import Limits, Shape, layout_for, shape_for
 from ._wide import Wide
 
-OVERLAP_SOURCE = Path(__file__).with_name("overlap.cu")
 NONLINEARITIES_SOURCE = Path(__file__).with_name("nonlinearities.cu")
 SOURCE = Path(__file__).with_name("recurrence.cu")
 WIDE_SOURCE = Path(__file__).with_name("wide.cu")
-BIAS_SOURCE = Path(__file__).with_name("bias_gradient.cu")
 SIGMA = {"modrelu": 0, "relu": 1, "tanh": 2, "identity": 3, "paired_modrelu": 4, "leaky_relu": 5}
 TESTED = {(9, 0)}
 """Compute capabilities of chips on which the test suite has passed; on any other the first use checks itself."""
@@ -125,34 +123,6 @@ def backward(
         beside(begun, meanwhile, states.device)
 
 
-def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str) -> Tensor:
-    """As `_torch.bias_gradient`, in one pass over the two."""
-    parts = NONLINEARITIES[nonlinearity].parts
-    h, dz = states.flatten(0, 1), grad_z.flatten(0, 1)
-    units = h.shape[1] // parts
-    shares, total = h.new_empty(min(BIAS_SHARES, -(-len(h) // 8)), units), h.new_empty(units)
-    rule = {"modrelu": 1, "paired_modrelu": 2}.get(nonlinearity, 0)
-    across = -(-units // 32)
-    _bias_kernel(rule, h.device)((across, len(shares)), 256, h, dz, shares, *h.shape, h.stride(0), dz.stride(0))
-    _bias_kernel(0, h.device)((across, 1), 256, shares, shares, total, *shares.shape, units, units)
-    return total
-
-
-BIAS_SHARES = 64
-"""Shares of the rows that are summed at once: with 160 units, 320 thread blocks."""
-
-_bias_kernels: dict[tuple[int, torch.device], Kernel] = {}
-
-
-def _bias_kernel(rule: int, device: torch.device) -> Kernel:
-    key = rule, device
-    if key not in _bias_kernels:
-        forbid_loading()
-        source = BIAS_SOURCE.read_text(encoding="utf-8")
-        (_bias_kernels[key],) = _nvrtc.load(source, {"bias_gradient": 0}, device, RULE=rule)
-    return _bias_kernels[key]
-
-
 def forbid_loading() -> None:
     if torch.cuda.is_current_stream_capturing():
         raise RuntimeError("a kernel cannot be compiled while a CUDA graph is captured: run the step once before capturing it")
@@ -212,11 +182,7 @@ def _kernels_for(
 
 def source(layout: Shape | Wide) -> str:
     """The text of the kernels."""
-    return text(OVERLAP_SOURCE, NONLINEARITIES_SOURCE, WIDE_SOURCE if isinstance(layout, Wide) else SOURCE)
-
-
-def text(*files: Path) -> str:
-    return "\n".join(file.read_text(encoding="utf-8") for file in files)
+    return _nvrtc.text(NONLINEARITIES_SOURCE, WIDE_SOURCE if isinstance(layout, Wide) else SOURCE)
 
 
 def defines(layout: Shape | Wide, nonlinearity: str, backward: bool, lengths: bool, limits: Limits) -> dict[str, int]:

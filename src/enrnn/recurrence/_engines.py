@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._checks import InputError
-from . import _cpu, _cuda, _torch
+from . import _bias, _cpu, _cuda, _torch
 from ._cuda import Blocks
 from ._shapes import as_one
 from .reference import block_matrix
@@ -33,7 +33,7 @@ def engine_for(backend: str, like: Tensor, nonlinearity: str, long: Tensor | Non
     name = choose(backend, like.device, like.dtype, largest, nonlinearity)
     if name == "cuda":
         whole = long is None or short is None or as_one(len(long), len(short), like.shape[1], _cuda.limits_of(like.device))
-        return Engine(name, _cuda.forward, _cuda.backward, _cuda.bias_gradient, whole)
+        return Engine(name, _cuda.forward, _cuda.backward, _bias.bias_gradient, whole)
     if name == "cpu" and like.shape[0] > 1:  # a single step is over before compiled code has been called
         return Engine(name, _cpu_forward, _cpu_backward, _cpu.bias_gradient, True)
     return Engine(name, _torch.forward, _torch.backward, _torch.bias_gradient, False)

@@ -250,8 +250,7 @@ def _kernels_for(like: Tensor, nonlinearity: str) -> list[Kernel] | None:
     if key not in _loaded:
         if torch.cuda.is_current_stream_capturing():
             return None
-        source = SOURCE.read_text(encoding="utf-8")
-        _loaded[key] = _nvrtc.load(source, {"forward": 0, "backward": 0}, like.device, SIGMA=SIGMA[nonlinearity])
+        _loaded[key] = _nvrtc.load(_nvrtc.text(SOURCE), {"forward": 0, "backward": 0}, like.device, SIGMA=SIGMA[nonlinearity])
     return _loaded[key]
 
 

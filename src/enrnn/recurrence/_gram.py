@@ -79,8 +79,7 @@ def _kernels(given: dict[str, int], device: torch.device) -> list[Kernel] | None
         if torch.cuda.is_current_stream_capturing():
             return None
         shared = 4 * STAGES * CHUNK * SIDE * (given["ROWS"] + given["COLUMNS"])
-        source = SOURCE.read_text(encoding="utf-8")
-        _loaded[key] = _nvrtc.load(source, {"gram": shared, "collect": 0}, device, **given)
+        _loaded[key] = _nvrtc.load(_nvrtc.text(SOURCE), {"gram": shared, "collect": 0}, device, **given)
     return _loaded[key]
 
 

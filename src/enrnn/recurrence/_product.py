@@ -11,7 +11,6 @@ from torch import Tensor
 from .. import _nvrtc
 from .._nvrtc import Kernel
 from .._precision import lower_precision
-from . import _cuda
 from ._cuda import in_rows
 from ._trust import Noise, Trusted
 
@@ -299,7 +298,7 @@ def _round(plan: Plan) -> float:
 
 def source() -> str:
     """The text of the kernels."""
-    return _cuda.text(_cuda.OVERLAP_SOURCE, SOURCE)
+    return _nvrtc.text(SOURCE)
 
 
 def defines(plan: Plan) -> dict[str, int]:

@@ -148,7 +148,7 @@ def _ready(
         forbid_loading()
         shared = {"prepare": 0, "forward": plan.state_bytes, "backward": plan.sweep_bytes, "collect": 0}
         given = defines(nonlinearity, butterfly=butterfly, ahead=plan.ahead, sums_in_shared=plan.sums_in_shared)
-        _loaded[key] = Kernels(*_nvrtc.load(SOURCE.read_text(encoding="utf-8"), shared, device, **given))
+        _loaded[key] = Kernels(*_nvrtc.load(_nvrtc.text(SOURCE), shared, device, **given))
     return plan, _loaded[key]
 
 

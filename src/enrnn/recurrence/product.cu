@@ -374,7 +374,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) product(
 }
 
 // A block for each of the SUMS / 2 pairs of the threads of a tile.
-extern "C" __global__ void __launch_bounds__(GROUP) collect(const float2* __restrict__ shares, long long count, const __grid_constant__ Output output) {
+extern "C" __global__ void __launch_bounds__(GROUP) collect(const float2* shares, long long count, const __grid_constant__ Output output) {
     const int i = blockIdx.x, tile = blockIdx.y, down = i / 2 / COLUMNS, right = i / 2 % COLUMNS;
     const long long apart = (long long)gridDim.y * (SUMS / 2) * GROUP;
     const float2* const part = shares + ((long long)tile * (SUMS / 2) + i) * GROUP + threadIdx.x;

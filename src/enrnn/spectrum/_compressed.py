@@ -66,7 +66,7 @@ def kernels_for(matrix: Tensor, core_source: str, core_shared: int) -> Kernels |
     if device not in _kernels:
         if capturing(matrix):
             return None
-        source = SOURCE.read_text(encoding="utf-8")
+        source = _nvrtc.text(SOURCE)
         orthonormalizer, products, plane, finish = _nvrtc.load(source, dict.fromkeys(Kernels._fields[:4], 0), device)
         (core_power,) = _nvrtc.load(core_source, {"core_power": core_shared}, device, TILES=2, BLOCKS=1)
         _kernels[device] = Kernels(orthonormalizer, products, plane, finish, core_power, _square.kernels_for(device))
@@ -95,23 +95,23 @@ def compressed(matrix: Tensor, kernels: Kernels, squarings: int, accuracy: float
     X = power @ _probes[m, matrix.device]
     M = matrix.new_empty(WIDTH, WIDTH)
     for last in (False, False, True):
-        kernels.orthonormalizer(1, 512, X.mT @ X, M, int(last))
+        kernels.orthonormalizer(1, 512, X.mT @ X, M, int(last), early=True)
         X = X @ M
     R = X.mT @ power
     K, right, left, exponent = torch.empty_like(M), matrix.new_empty(2, WIDTH), matrix.new_empty(2, WIDTH), matrix.new_empty(())
-    kernels.core_power(1, 512, R @ X, K, right, left, exponent, squarings - before)
+    kernels.core_power(1, 512, R @ X, K, right, left, exponent, squarings - before, early=True)
 
     v = matrix.new_empty(19, m)  # as `plane` reads and writes them; then q's images, the start, and the squares of T's rows
     start, row_squares, from_power = v[14:18], v[18], matrix.new_empty(2)
     _products(kernels, X, right, start[0], None, R, left, start[2], 2)
     _products(kernels, power, start[0], v[0], None, power, start[2], v[2], 2)
     _products(kernels, scaled, v[0], v[4], row_squares, scaled, v[2], v[5], 1)
-    kernels.plane(2, 512, v, from_power, m)
+    kernels.plane(2, 512, v, from_power, m, early=True)
     _products(kernels, scaled, v[10], v[12], None, scaled, v[11], v[13], 1)
     missed = torch.linalg.vector_norm(power.addmm_(X, R, alpha=-1))
     out = matrix.new_empty(6 + 4 * m)
     tensors = (v[6], from_power, X, K, start[0], v[0], row_squares, missed, exponent, scale, out)
-    kernels.finish(1, 512, *tensors, m, parts(accuracy), 2**before)
+    kernels.finish(1, 512, *tensors, m, parts(accuracy), 2**before, early=True)
     return out
 
 
@@ -129,4 +129,4 @@ def _products(
 ) -> None:
     """`y = A x` and `z = Bᵀ w`, for so many vectors that follow each other in memory."""
     blocks = -(-A.shape[0] // 8) + -(-B.shape[1] // 8)
-    kernels.products(blocks, 256, A, x, y, squares, *A.shape, B, w, z, *B.shape, count)
+    kernels.products(blocks, 256, A, x, y, squares, *A.shape, B, w, z, *B.shape, count, early=True)

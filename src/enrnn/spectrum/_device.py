@@ -92,7 +92,7 @@ def _compression(matrix: Tensor) -> Kernels | None:
     if shared is None:
         return None
     try:
-        return kernels_for(matrix, SOURCE.read_text(encoding="utf-8"), shared)
+        return kernels_for(matrix, _nvrtc.text(SOURCE), shared)
     except RuntimeError as error:
         _warn(error)
         return None
@@ -104,7 +104,7 @@ def _load(tiles: int, device: torch.device) -> Kernel | None:
     if shared is None:
         return None
     try:
-        source, blocks = SOURCE.read_text(encoding="utf-8"), _blocks(tiles, device)
+        source, blocks = _nvrtc.text(SOURCE), _blocks(tiles, device)
         return _nvrtc.load(source, {"spectral_radius": shared}, device, TILES=tiles, BLOCKS=blocks)[0]
     except RuntimeError as error:
         _warn(error)

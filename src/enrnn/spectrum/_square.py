@@ -77,7 +77,7 @@ def kernels_for(device: torch.device) -> Kernels | None:
     """The kernels, where the chip has room for them; loading them is not allowed while a graph is captured."""
     if _nvrtc.room_of(device)[1] < shared_bytes():
         return None
-    source, shared = SOURCE.read_text(encoding="utf-8"), {"square": shared_bytes()}
+    source, shared = _nvrtc.text(SOURCE), {"square": shared_bytes()}
     (even,), (odd,) = (_nvrtc.load(source, shared, device, **defines(is_even)) for is_even in (True, False))
     return Kernels(even, odd)
 
@@ -94,6 +94,6 @@ def squared(matrix: Tensor, count: int, kernels: Kernels) -> Tensor:
     kernel = kernels.even if size % 2 == 0 and power.data_ptr() % 16 == 0 else kernels.odd
     for step in range(count):
         left, to_leave = sums[step % 2] if step > 0 else None, sums[1 - step % 2]
-        kernel(blocks, THREADS, power, buffers[step % 2], size, left, to_leave)
+        kernel(blocks, THREADS, power, buffers[step % 2], size, left, to_leave, early=True)
         power = buffers[step % 2]
     return power

@@ -40,7 +40,9 @@ template <int COUNT> __device__ void block_sums(double (&value)[COUNT]) {
 //
 // Pivot by pivot, row p of G is subtracted from the rows below it, and from the rows of the inverse above it by the same formula;
 // so both live in one array, eight entries to a thread, and there is one barrier a pivot.
-extern "C" __global__ void __launch_bounds__(THREADS) orthonormalizer(const double* __restrict__ G, double* __restrict__ M, long long last) {
+extern "C" __global__ void __launch_bounds__(THREADS) orthonormalizer(const double* G, double* M, long long last) {
+    let_the_next_begin();
+    wait_for_the_one_before();
     __shared__ double row[2][WIDTH], column[2][WIDTH], diagonal[WIDTH];  // of G, and later the pivots
     const int i = threadIdx.x / 8, j = threadIdx.x % 8;  // this thread's row, and columns j, j + 8, …
     if (threadIdx.x < WIDTH) diagonal[threadIdx.x] = G[threadIdx.x * (WIDTH + 1)];
@@ -80,9 +82,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) orthonormalizer(const doub
 // y = A x for A [rows, inner], and z = B^T w for B [depth, columns], for `count` (one or two) vectors x and w, one after the other in
 // memory, as their results are; `squares`, if given, takes the sum of squares of every row of A.
 extern "C" __global__ void __launch_bounds__(256) products(
-    const double* __restrict__ A, const double* __restrict__ x, double* __restrict__ y, double* __restrict__ squares, long long rows, long long inner,
-    const double* __restrict__ B, const double* __restrict__ w, double* __restrict__ z, long long depth, long long columns, long long count
+    const double* A, const double* x, double* y, double* squares, long long rows, long long inner,
+    const double* B, const double* w, double* z, long long depth, long long columns, long long count
 ) {
+    let_the_next_begin();
+    wait_for_the_one_before();
     const int row_blocks = (int)((rows + 7) / 8);
     if (blockIdx.x < row_blocks) {  // a warp makes a row
         const long long row = 8LL * blockIdx.x + threadIdx.x / 32;
@@ -135,7 +139,9 @@ extern "C" __global__ void __launch_bounds__(256) products(
 // nearly double. Where there is a line, q comes from the image: it tells λ and nearly -λ apart, which the power could not. Where x is an
 // eigenvector but for rounding, q is zero. A trace of a second direction, down to 1e-10, is a better q than an image that differs from x
 // by rounding alone. from_power: of each side, whether there is more of it than a trace.
-extern "C" __global__ void __launch_bounds__(THREADS) plane(double* __restrict__ vectors, double* __restrict__ from_power, long long size) {
+extern "C" __global__ void __launch_bounds__(THREADS) plane(double* vectors, double* from_power, long long size) {
+    let_the_next_begin();
+    wait_for_the_one_before();
     const int m = (int)size;
     const double *first = vectors + 2 * blockIdx.x * size, *second = first + size, *raw = vectors + (4 + blockIdx.x) * size;
     double *x = vectors + (6 + blockIdx.x) * size, *image = x + 2 * size, *q = x + 4 * size;
@@ -190,11 +196,13 @@ struct Side {
 // X [m, WIDTH], K [WIDTH, WIDTH] of norm 1 with T^K = X K R; `start` and `power`: x before and after the power T^k was applied to it;
 // delta: the norm of T^k - X R; `exponent`: what T^k was raised to. out: as in spectral_radius.cu.
 extern "C" __global__ void __launch_bounds__(THREADS) finish(
-    const double* __restrict__ given, const double* __restrict__ from_power, const double* __restrict__ X, const double* __restrict__ K,
-    const double* __restrict__ start, const double* __restrict__ power, const double* __restrict__ squares, const double* __restrict__ delta,
-    const double* __restrict__ exponent, const double* __restrict__ scale, double* __restrict__ out, long long size,
+    const double* given, const double* from_power, const double* X, const double* K,
+    const double* start, const double* power, const double* squares, const double* delta,
+    const double* exponent, const double* scale, double* out, long long size,
     long long parts, long long k  // ρ must be exact to one part in so many; T^k was compressed
 ) {
+    let_the_next_begin();
+    wait_for_the_one_before();
     __shared__ double part[WARPS][2][WIDTH], in_plane[2][WIDTH], rows[2][WIDTH];
     const int m = (int)size, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const double *x = given, *y = x + m, *Tx = y + m, *Ty = Tx + m, *q = Ty + m, *r = q + m, *Tq = r + m, *Tr = Tq + m;

@@ -599,8 +599,10 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
 // K = C^(2^i) / its norm for C [SIZE, SIZE], and K g, Kᵀ g for two vectors g without a pattern: for _compressed.py. i is as large as
 // it has to be, and no more than `squarings`; `exponent` is 2^i.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) core_power(
-    const double* __restrict__ C, double* __restrict__ K, double* __restrict__ right, double* __restrict__ left, double* __restrict__ exponent, long long squarings
+    const double* C, double* K, double* right, double* left, double* exponent, long long squarings
 ) {
+    let_the_next_begin();
+    wait_for_the_one_before();
     extern __shared__ double shared[];
     double* P = shared;
     double* Q = P + SIZE * STRIDE;

@@ -255,8 +255,10 @@ __device__ __forceinline__ void tile(
 // C = A·A for A [size, size], divided by the sum of squares of A's entries if there is `sum_in`: what the launch that made A has written to
 // its `sum_out`, a number for each thread block. Both may be null. The grid must be that of _square.py.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) square(
-    const double* __restrict__ A, double* __restrict__ C, long long size, const double* __restrict__ sum_in, double* __restrict__ sum_out
+    const double* A, double* C, long long size, const double* sum_in, double* sum_out
 ) {
+    let_the_next_begin();
+    wait_for_the_one_before();
     constexpr int HIGH = TILE_M / 16 / WARPS_M, WIDE = TILE_N / 8 / WARPS_N;
     const int m = (int)size, down = m / TILE_M + (m % TILE_M > EDGE), aside = m / TILE_N + (m % TILE_N > EDGE);
     const int rows = min(m, down * TILE_M), columns = min(m, aside * TILE_N);  // the others are the edges

@@ -25,7 +25,7 @@ class Kept:
         device = tensors[0].device
         alike = all(tensor.device == device and tensor.is_contiguous() for tensor in tensors)
         if device.type == "cuda" and alike and _nvrtc.unavailable() is None:
-            (self._kernel,) = _nvrtc.load(SOURCE.read_text(encoding="utf-8"), {"copy": 0}, device)
+            (self._kernel,) = _nvrtc.load(_nvrtc.text(SOURCE), {"copy": 0}, device)
             self._there, self._back = _table(self._copies, tensors), _table(tensors, self._copies)
 
     def keep(self) -> None:
