@@ -6,7 +6,7 @@ length and batch size, where an unrolled loop would fix the length silently.
 """
 
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,9 @@ class FixedWeight(RecurrentModule):
         with torch.no_grad():
             self._weight(suffix).zero_()
 
-    def _run(self, suffix: str, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor:
+    def _run(
+        self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
+    ) -> Tensor:
         weight = self._weight(suffix).to(inputs.dtype)
         return recurrence(inputs, weight, bias, initial, self.nonlinearity, lengths=lengths, backend=self.backend)
 
@@ -65,14 +67,16 @@ class BakedRNN(FixedWeight, RecurrentLayer):
             _copy_weights(layer, self, suffix, layer.recurrent_weight(*position))
         self.requires_grad_(False).train(layer.training)
 
-    def _run(self, suffix: str, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor:
+    def _run(
+        self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
+    ) -> Tensor:
         if torch.compiler.is_exporting():
             return self._scan(inputs, self._weight(suffix).to(inputs.dtype), bias, initial)
         if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
             raise RuntimeError(
                 "tracing would fix the sequence length of a BakedRNN; use torch.export, or torch.onnx.export(dynamo=True)"
             )
-        return super()._run(suffix, inputs, bias, initial, lengths)
+        return super()._run(suffix, formed, inputs, bias, initial, lengths)
 
     def _scan(self, inputs: Tensor, weight: Tensor, bias: Tensor | None, initial: Tensor) -> Tensor:
         """The recurrence as torch's scan operator. It rejects operands that share memory, and outputs that are the state."""

@@ -12,6 +12,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from .._checks import InputError, boolean, positive_int, probability, tensor
 from .._precision import autocasting, state_dtype
+from .._streams import Meanwhile
 from ._module import Device, Pointwise, RecurrentModule, check_tensors, unusual
 
 STRETCH = 256
@@ -168,10 +169,13 @@ class RecurrentLayer(RecurrentModule):
             outputs = []
             for direction in range(self.num_directions):
                 suffix = suffix_of(layer, direction)
-                inputs, bias = self._project(suffix, x, held)
+                with Meanwhile(x):
+                    formed = self._form(suffix)
+                    inputs, bias = self._project(suffix, x, held)
                 if direction == 1:
                     inputs = reverse(inputs, lengths)
-                states = self._run(suffix, inputs, bias, initial[layer * self.num_directions + direction], lengths)
+                start = initial[layer * self.num_directions + direction]
+                states = self._run(suffix, formed, inputs, bias, start, lengths)
                 finals.append(states[-1])
                 outputs.append(states if direction == 0 else reverse(states, lengths))
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)

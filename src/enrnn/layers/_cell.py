@@ -4,6 +4,7 @@ from torch import Tensor
 
 from .._checks import InputError, tensor
 from .._precision import autocasting, state_dtype
+from .._streams import Meanwhile
 from ._module import RecurrentModule, check_tensors
 
 
@@ -49,6 +50,8 @@ class RecurrentCell(RecurrentModule):
         stored = next(self.parameters()).dtype
         held = state_dtype(stored)
         initial = input.new_zeros(shape, dtype=held) if hx is None else hx.to(held)
-        inputs, bias = self._project("", input, held)
-        state = self._run("", inputs.unsqueeze(0), bias, initial, None)[0]
+        with Meanwhile(input):
+            formed = self._form("")
+            inputs, bias = self._project("", input, held)
+        state = self._run("", formed, inputs.unsqueeze(0), bias, initial, None)[0]
         return state if autocast else state.to(stored)

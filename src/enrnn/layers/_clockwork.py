@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
-from typing import NamedTuple, Unpack, overload
+from typing import Any, NamedTuple, Unpack, overload
 
 import torch
 from torch import Tensor, nn
@@ -105,8 +105,10 @@ class ClockworkRNN(OneMatrixRNN):
         if self.input_weight == "full":
             nn.init.normal_(getattr(self, f"weight_ih{suffix}"), 0.0, 0.1)
 
-    def _run(self, suffix: str, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor:
-        weight, sigma = self._constrained(f"weight_hh{suffix}").to(inputs.dtype), pointwise(self.nonlinearity)
+    def _run(
+        self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
+    ) -> Tensor:
+        weight, sigma = formed.to(inputs.dtype), pointwise(self.nonlinearity)
         rows: dict[tuple[bool, ...], _Rows] = {}  # sliced once, so that their gradients are added up before they are put in place
         h, states = initial, []
         with full_precision(inputs):

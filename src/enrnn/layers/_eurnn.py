@@ -1,7 +1,7 @@
 """EURNN: a unitary matrix as layers of rotations (Jing, Shen, Dubček, Peurifoy, Skirlo, LeCun, Tegmark & Soljačić, ICML 2017)."""
 
 from functools import partial
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor
@@ -59,11 +59,16 @@ class EURNN(ComplexRNN):
         found = self._rotations("weight_hh_l0", like.device, like.dtype, self.bias and self.nonlinearity in THRESHOLDED)
         return super().backend_used if found is None else NAME
 
-    def _run(self, suffix: str, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor:
+    def _form(self, suffix: str) -> None:
+        """Nothing yet: whether `W` is better formed at all, `_run` will know."""
+
+    def _run(
+        self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
+    ) -> Tensor:
         name = f"weight_hh{suffix}"
         matrix = self._rotations(name, inputs.device, inputs.dtype, bias is not None)
         if matrix is None:
-            return super()._run(suffix, inputs, bias, initial, lengths)
+            return super()._run(suffix, self._constrained(name), inputs, bias, initial, lengths)
         angles, phases = (original.to(state_dtype(original.dtype)) for original in self._originals(name))
         layers, butterfly = matrix._count(self.complex_units), matrix.style == "fft"
         assert isinstance(self.nonlinearity, str)  # or it would not pay

@@ -1,7 +1,7 @@
 """GORU: a gated unit with an orthogonal matrix (Jing, Gulcehre, Peurifoy, Shen, Tegmark, Soljačić & Bengio, 2017)."""
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -102,10 +102,12 @@ class GORU(OwnStepRNN):
             return *weights, getattr(self, self._bias_name(suffix))[2 * self.hidden_size :]
         return weights
 
-    def _run(self, suffix: str, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor:
+    def _run(
+        self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
+    ) -> Tensor:
         name = self._fused(inputs.device)
         if name is None:
-            return super()._run(suffix, inputs, bias, initial, lengths)
+            return super()._run(suffix, formed, inputs, bias, initial, lengths)
         with full_precision(inputs):
             gates, Q, *threshold = (weight.to(inputs.dtype) for weight in self._weights(suffix))
         return gated_recurrence(inputs, gates, Q, threshold[0] if threshold else None, initial, name, lengths)

@@ -96,21 +96,24 @@ class LongShort(RecurrentModule):
             draw = nn.init.xavier_uniform_ if self.coupling_init == "glorot" else nn.init.orthogonal_
             draw(coupling)
 
-    def _blocks(self, suffix: str) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def _form(self, suffix: str) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """`W_L`, `W_C` and `W_S`, each None where it has no rows or no columns."""
+        short = self._constrained(f"weight_short{suffix}") if self.short_size else None  # first: see `_streams.py`
         long = self._constrained(f"weight_long{suffix}") if self.long_size else None
-        short = self._constrained(f"weight_short{suffix}") if self.short_size else None
         coupling = getattr(self, f"weight_coupling{suffix}", None)
         if coupling is not None and short is not None:
             coupling = coupling.to(short.dtype)
         return long, coupling, short
 
     def _whole(self, suffix: str) -> Tensor:
-        return block_matrix(*self._blocks(suffix))
+        return block_matrix(*self._form(suffix))
 
-    def _run(self, suffix: str, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor:
+    def _run(
+        self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
+    ) -> Tensor:
+        long, coupling, short = formed
         return long_short_recurrence(
-            inputs, *self._blocks(suffix), bias, initial, self.nonlinearity, lengths=lengths, backend=self.backend
+            inputs, long, coupling, short, bias, initial, self.nonlinearity, lengths=lengths, backend=self.backend
         )
 
     def _short_parts(self) -> list[EigenvalueNormalized]:

@@ -107,8 +107,14 @@ class RecurrentModule(nn.Module):
     def _reset_recurrence(self, suffix: str) -> None:
         raise NotImplementedError
 
-    def _run(self, suffix: str, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor:
-        """All states [T, B, n] for projected `inputs` [T, B, n]."""
+    def _form(self, suffix: str) -> Any:
+        """The matrices that `_run` wants to be given, where these are worth forming beside other things; else None."""
+        return None
+
+    def _run(
+        self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
+    ) -> Tensor:
+        """All states [T, B, n] for projected `inputs` [T, B, n] and what `_form` has formed."""
         raise NotImplementedError
 
     def _add_input(self, suffix: str, inputs: int) -> None:

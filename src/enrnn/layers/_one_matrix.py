@@ -130,9 +130,13 @@ class OneMatrixRNN(RecurrentLayer):
     def _reset_initial(self, initial: Tensor) -> None:
         nn.init.zeros_(initial)
 
-    def _run(self, suffix: str, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor:
-        weight = self._constrained(f"weight_hh{suffix}")
-        return recurrence(inputs, weight, bias, initial, self.nonlinearity, lengths=lengths, backend=self.backend)
+    def _form(self, suffix: str) -> Any:
+        return self._constrained(f"weight_hh{suffix}")
+
+    def _run(
+        self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
+    ) -> Tensor:
+        return recurrence(inputs, formed, bias, initial, self.nonlinearity, lengths=lengths, backend=self.backend)
 
     def _forward(self, x: Tensor, hx: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
         if hx is None and self.initial_state is not None:

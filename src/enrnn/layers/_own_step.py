@@ -1,7 +1,7 @@
 """Networks whose step is not `σ(U x + W h, b)`: gated and multi-scale ones. They run on the reference path, under
 autograd, unless a class has an operator of its own (GORU)."""
 
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -47,7 +47,9 @@ class OwnStepRNN(RecurrentLayer):
         """What `_step` needs, read once for a sequence; constrained matrices by `_constrained`."""
         raise NotImplementedError
 
-    def _run(self, suffix: str, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor:
+    def _run(
+        self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
+    ) -> Tensor:
         with full_precision(inputs):
             weights = tuple(weight.to(inputs.dtype) for weight in self._weights(suffix))
             h = initial

@@ -8,6 +8,7 @@ from torch import Tensor
 from .. import spectrum
 from .._checks import non_negative, one_of, square_matrix
 from .._precision import capturing, recording
+from .._streams import elsewhere
 from . import _normalization
 from ._contract import Matrix, rotation_angles
 
@@ -104,7 +105,8 @@ class EigenvalueNormalized(Solved):
         if kernels is not None:
             seen = (finite, certified, switched, applied, simple, fell_back, radius.detach())
             kept = (self.not_finite, self.uncertified, self.normalizing, self.nearly_defective, self.fallbacks, self.radius)
-            kernels.note(1, 1, *seen, *kept, int(self.training))
+            with elsewhere(original):
+                kernels.note(1, 1, *seen, *kept, int(self.training))
             return matrix
         self._flag(original, finite, certified)
         if self.training:
@@ -173,6 +175,13 @@ def normalize_spectrum(
     was divided, whether λ is simple enough for a derivative, whether the solver fell back, whether its result is certified,
     whether T is finite.
     """
+    with elsewhere(T):
+        return _normalized(T, normalizing, epsilon, solver)
+
+
+def _normalized(
+    T: Tensor, normalizing: Tensor, epsilon: float, solver: str
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     kernels = _normalization.kernels_for(T)
     largest = torch.linalg.vector_norm(T, float("inf"))  # not finite if an entry is not
     if not capturing(T) and not torch.isfinite(largest):

@@ -16,17 +16,17 @@ from typing import Any
 import torch
 
 from .. import _nvrtc
+from .._streams import BESIDE, another, index_of
 
 
-class _Sides(threading.local):
-    """This thread's second streams, by the GPU's number, and those that something was launched on."""
+class _Used(threading.local):
+    """This thread's second streams that something was launched on, by the GPU's number."""
 
     def __init__(self) -> None:
         self.streams: dict[int, torch.cuda.Stream] = {}
-        self.used: set[int] = set()
 
 
-_sides = _Sides()
+_used = _Used()
 
 
 @contextlib.contextmanager
@@ -35,10 +35,9 @@ def joined(device: torch.device) -> Iterator[None]:
     try:
         yield
     finally:
-        number = _number(device)
-        if number in _sides.used:
-            _sides.used.discard(number)
-            torch.cuda.current_stream(device).wait_stream(_sides.streams[number])
+        stream = _used.streams.pop(index_of(device), None)
+        if stream is not None:
+            torch.cuda.current_stream(device).wait_stream(stream)
 
 
 def beside(begun: Any, work: Callable[[], None], device: torch.device) -> None:
@@ -66,20 +65,8 @@ def at_once(first: Callable[[], None], second: Callable[[], None] | None, device
 
 
 def _side(device: torch.device) -> torch.cuda.Stream | None:
-    """The other stream; None on a CPU, or if it is the current one: torch has 32 in all, and gives them out in turns."""
-    if device.type != "cuda":
-        return None
-    number = _number(device)
-    if number not in _sides.streams:
-        _sides.streams[number] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    side = _sides.streams[number]
-    if side == torch.cuda.current_stream(device):
-        return None
-    _sides.used.add(number)
-    return side
-
-
-def _number(device: torch.device) -> int:
-    if device.type != "cuda":
-        return -1
-    return torch.cuda.current_device() if device.index is None else device.index
+    """The other stream, which will be waited for; None if there is none."""
+    stream = another(device, BESIDE)
+    if stream is not None:
+        _used.streams[index_of(device)] = stream
+    return stream

@@ -23,6 +23,7 @@ from torch import Tensor
 from .. import _nvrtc
 from .._nvrtc import Kernel
 from .._precision import capturing
+from .._streams import there_is_room
 from . import _square
 from ._dense import power_of_two_above
 
@@ -91,6 +92,7 @@ def compressed(matrix: Tensor, kernels: Kernels, squarings: int, accuracy: float
     scaled = (matrix / scale).contiguous()
     before, squares = squarings_before(m), kernels.squares
     power = _plainly_squared(scaled, before) if squares is None else _square.squared(scaled, before, squares)
+    there_is_room()
 
     X = power @ _probes[m, matrix.device]
     M = matrix.new_empty(WIDTH, WIDTH)

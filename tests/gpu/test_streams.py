@@ -1,0 +1,114 @@
+"""`W_S` formed on a stream of its own inside a CUDA graph: the same digits, however late that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import enrnn
+from enrnn import _streams
+from enrnn.matrices import _eigenvalue_normalized
+
+pytestmark = pytest.mark.gpu
+
+LATE = 3_000_000
+"""Cycles that a stream sleeps: longer than everything else takes."""
+
+
+def network(**settings: Any) -> nn.Module:
+    torch.manual_seed(0)
+    return enrnn.ENRNN(60, 300, **{"short_size": 180, "num_layers": 2, **settings}).cuda()
+
+
+def gradients(layer: nn.Module) -> dict[str, Tensor]:
+    """Of a step that was captured, after three replays."""
+    torch.manual_seed(1)
+    x = torch.randn(40, 30, 60, device="cuda", requires_grad=True)
+
+    def step() -> None:
+        output, final = layer(x * 1.0)
+        (output.square().mean() + final.square().mean()).backward()
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(2):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    layer.zero_grad()
+    x.grad = None
+    with torch.cuda.graph(graph):
+        step()
+    found = {"x": x, **dict(layer.named_parameters())}
+    for _ in range(3):
+        for parameter in found.values():
+            assert parameter.grad is not None
+            parameter.grad.zero_()
+        graph.replay()
+    torch.cuda.synchronize()
+    return {name: parameter.grad.clone() for name, parameter in found.items() if parameter.grad is not None}
+
+
+def around(monkeypatch: pytest.MonkeyPatch, before: Callable[[], None]) -> None:
+    """`before` at the beginning of forming `W_S`, on the stream where that happens, and again at its end."""
+    real = _eigenvalue_normalized._normalized
+
+    def slow(*arguments: Any) -> Any:
+        before()
+        result = real(*arguments)
+        before()
+        return result
+
+    monkeypatch.setattr(_eigenvalue_normalized, "_normalized", slow)
+
+
+@pytest.mark.parametrize("short_size", [60, 180])
+@pytest.mark.parametrize("settings", [{}, {"bidirectional": True}, {"nonlinearity": "relu"}], ids=["plain", "both ways", "relu"])
+def test_a_stream_that_is_late_changes_no_digit(
+    short_size: int, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as in_order:
+        in_order.setattr(_streams, "capturing", lambda like: False)
+        exact = gradients(network(short_size=short_size, **settings))
+    found = gradients(network(short_size=short_size, **settings))
+    assert [name for name in exact if not torch.equal(found[name], exact[name])] == []
+    around(monkeypatch, lambda: torch.cuda._sleep(LATE))
+    late = gradients(network(short_size=short_size, **settings))
+    assert [name for name in exact if not torch.equal(late[name], exact[name])] == []
+
+
+def test_only_in_a_graph_is_it_another_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    around(monkeypatch, lambda: seen.append(torch.cuda.current_stream().stream_id))
+    layer, x = network(), torch.randn(4, 3, 60, device="cuda")
+    layer(x)[0].sum().backward()
+    assert set(seen) == {torch.cuda.current_stream().stream_id}
+    seen.clear()
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    with torch.cuda.graph(graph, stream=stream):
+        layer(x)
+    assert seen
+    assert stream.stream_id not in seen
+
+
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")  # of the warm-up, with torch's own layers too
+def test_a_layer_that_torch_makes_a_graph_of() -> None:
+    layer, plain = network(), network()
+    x = torch.randn(20, 30, 60, device="cuda", requires_grad=True)
+    graphed: Any = torch.cuda.make_graphed_callables(layer, (x,))
+    for _ in range(2):
+        fresh = torch.randn(20, 30, 60, device="cuda")
+        results = []
+        for module in (graphed, plain):
+            given = fresh.clone().requires_grad_()
+            module.zero_grad()
+            output, _ = module(given)
+            output.square().mean().backward()
+            results.append([output.detach(), given.grad, *(parameter.grad for parameter in module.parameters())])
+        for found, exact in zip(*results, strict=True):
+            torch.testing.assert_close(found, exact, rtol=1e-5, atol=1e-6)
