@@ -4,13 +4,15 @@ Forming `W_S` keeps the whole chip busy for a while, then a few multiprocessors 
 formed on the others. While a CUDA graph is captured they are:
 
     with Meanwhile(x):              # a layer
-        short = form_short()        #   an operator that has `with elsewhere(T):` around it
+        with leaving():
+            short = form_short()    #   an operator that has `with elsewhere(T):` around it
         long, inputs = …            #   what follows runs beside the rest of it
     run(inputs, long, short)        # the current stream has waited
 
-Outside of a graph nothing changes: there the host's launches take longer than such kernels. Autograd knows nothing of this. It is
-the kernels of one operator that go elsewhere, and what they write is allocated there: that stream waits for the current one
-whenever it is given something to do, so that nothing is written over that is still being read.
+Whoever says `leaving` must know that nothing touches the operator's results before `Meanwhile` ends. Outside of a graph nothing
+changes: there the host's launches take longer than such kernels. Autograd knows nothing of this. It is one operator's kernels
+that go elsewhere, and what they write is allocated there. That stream belongs to the current one, and waits for it whenever it
+is given something to do: so nothing is written over that is still being read.
 """
 
 import contextlib
@@ -24,29 +26,32 @@ from ._precision import capturing
 
 
 class _Thread(threading.local):
-    """This thread's streams by the GPU's number and their own; and of the stream `elsewhere`, where that may be used now: which
-    one it is, whether it has been, and since when there is room beside it."""
+    """This thread's other streams; and within `Meanwhile`, which one it is, whether it may be used now, whether it has been, and
+    since when there is room beside it."""
 
     def __init__(self) -> None:
-        self.streams: dict[tuple[int, int], torch.cuda.Stream] = {}
-        self.elsewhere: torch.cuda.Stream | None = None
+        self.streams: dict[tuple[int, int, int], torch.cuda.Stream] = {}
+        self.meanwhile: torch.cuda.Stream | None = None
+        self.leaving = False
         self.used = False
         self.room: list[torch.cuda.Event] = []
 
 
 _thread = _Thread()
 
+BESIDE, ELSEWHERE = 0, 1
+"""The numbers of the streams: of `recurrence/_beside.py`, and of `elsewhere`."""
+
 
 def another(device: torch.device, number: int) -> torch.cuda.Stream | None:
-    """A stream that is always the same for this thread, device and number; None on a CPU, or if it is the current one: torch has
-    32 in all, and gives them out in turns."""
+    """A stream that is always the same for this thread, the device's current stream and this number; None on a CPU."""
     if device.type != "cuda":
         return None
-    key = index_of(device), number
-    if key not in _thread.streams:
+    current = torch.cuda.current_stream(device)
+    key = index_of(device), current.stream_id, number
+    while _thread.streams.get(key, current) == current:  # torch has 32 in all, and gives them out in turns
         _thread.streams[key] = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    stream = _thread.streams[key]
-    return None if stream == torch.cuda.current_stream(device) else stream
+    return _thread.streams[key]
 
 
 def index_of(device: torch.device) -> int:
@@ -56,35 +61,43 @@ def index_of(device: torch.device) -> int:
     return torch.cuda.current_device() if device.index is None else device.index
 
 
-BESIDE, ELSEWHERE = 0, 1
-"""The numbers of the streams: of `recurrence/_beside.py`, and of `elsewhere`."""
-
-
 class Meanwhile:
-    """Within it an operator may do its work elsewhere; when it ends, the current stream waits for that."""
+    """Within it an operator may be sent elsewhere; when it ends, the current stream waits for that."""
 
     def __init__(self, like: Tensor) -> None:
         self._stream = another(like.device, ELSEWHERE) if capturing(like) else None
 
     def __enter__(self) -> None:
         if self._stream is not None:
-            _thread.elsewhere, _thread.used = self._stream, False
+            self._outside = _thread.meanwhile, _thread.used
+            _thread.meanwhile, _thread.used = self._stream, False
 
     def __exit__(self, *_: object) -> None:
         if self._stream is None:
             return
-        _thread.elsewhere = None
-        if _thread.used:
+        used = _thread.used
+        _thread.meanwhile, _thread.used = self._outside
+        if used:
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
 
 
 @contextlib.contextmanager
+def leaving() -> Iterator[None]:
+    """An operator that can may do its work elsewhere."""
+    _thread.leaving = True
+    try:
+        yield
+    finally:
+        _thread.leaving = False
+
+
+@contextlib.contextmanager
 def elsewhere(read: Tensor) -> Iterator[None]:
-    """What is launched within it runs on another stream, if a layer has said `Meanwhile`; else on the current one.
+    """What is launched within it runs on another stream, if it is `leaving`, `Meanwhile`; else on the current one.
 
     `read`: what is read there, and may be freed before that.
     """
-    stream = _thread.elsewhere
+    stream = _thread.meanwhile if _thread.leaving else None
     if stream is None or stream.device != read.device:
         yield
         return
@@ -97,12 +110,13 @@ def elsewhere(read: Tensor) -> Iterator[None]:
         yield
     for event in _thread.room:
         here.wait_event(event)
+    _thread.room.clear()
 
 
 def there_is_room() -> None:
     """What was launched up to now takes the whole chip, and what is launched from now on little of it: only from here on should
     anything run beside it."""
-    if _thread.elsewhere is not None:
+    if _thread.leaving and _thread.meanwhile is not None:
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         _thread.room.append(event)

@@ -8,8 +8,8 @@ __device__ void let_the_next_begin() {
 #endif
 }
 
-// The kernel before this one has ended, and what it has written is there. Nothing is read or written before that; so what a kernel is given must
-// not be declared __restrict__, or the compiler may read it earlier.
+// The kernel before this one has ended, and what it has written is there. Nothing is read or written before that, but what was there before that
+// kernel began, if it did not begin early itself. What is read afterwards must not be declared __restrict__, or the compiler may read it earlier.
 __device__ void wait_for_the_one_before() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -4,8 +4,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as torch_module
+from torch.nn.utils import parametrize
 
 from .._checks import boolean, count_within, non_negative, one_of
+from .._precision import capturing, state_dtype
+from .._streams import leaving
 from ..matrices import (
     Cayley,
     EigenvalueNormalized,
@@ -98,12 +102,29 @@ class LongShort(RecurrentModule):
 
     def _form(self, suffix: str) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """`W_L`, `W_C` and `W_S`, each None where it has no rows or no columns."""
-        short = self._constrained(f"weight_short{suffix}") if self.short_size else None  # first: see `_streams.py`
+        short = self._form_short(f"weight_short{suffix}") if self.short_size else None  # first, to be formed beside the others
         long = self._constrained(f"weight_long{suffix}") if self.long_size else None
         coupling = getattr(self, f"weight_coupling{suffix}", None)
         if coupling is not None and short is not None:
             coupling = coupling.to(short.dtype)
         return long, coupling, short
+
+    def _form_short(self, name: str) -> Tensor:
+        if capturing(next(self.parameters())) and self._undisturbed(name):
+            with leaving():
+                return self._constrained(name)
+        return self._constrained(name)
+
+    def _undisturbed(self, name: str) -> bool:
+        """Whether nothing looks at the matrix, nor at what its operator keeps for the gradient, before the recurrence does."""
+        if not parametrize.is_parametrized(self, name):
+            return False
+        chain: Any = self.parametrizations[name]  # type: ignore[index]
+        original, matrix = self._originals(name)[0], chain[0]
+        watched = any(module._forward_hooks or module._compiled_call_impl for module in (chain, matrix))
+        if len(chain) > 1 or watched or _watched() or not isinstance(matrix, EigenvalueNormalized):
+            return False
+        return matrix.by_kernels_alone(original.new_empty(1, dtype=state_dtype(original.dtype)))
 
     def _whole(self, suffix: str) -> Tensor:
         return block_matrix(*self._form(suffix))
@@ -153,3 +174,8 @@ class LongShort(RecurrentModule):
             (long if "weight_long" in name else others).append(parameter)
         groups = [{"params": others, "lr": lr, "name": "others"}, {"params": long, "lr": long_lr, "name": "long"}]
         return [group for group in groups if group["params"]]
+
+
+def _watched() -> bool:
+    """Whether somebody is given what is saved for a gradient, or what any module returns."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None or bool(torch_module._global_forward_hooks)

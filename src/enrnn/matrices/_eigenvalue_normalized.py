@@ -101,7 +101,7 @@ class EigenvalueNormalized(Solved):
         square_matrix("the free matrix of EigenvalueNormalized", original)
         outcome: tuple[Tensor, ...] = normalize_spectrum(original, self.normalizing, self.epsilon, self.solver)
         matrix, radius, _, switched, applied, simple, fell_back, certified, finite = outcome
-        kernels = _normalization.kernels_for(original) if capturing(original) and self.radius.dtype == radius.dtype else None
+        kernels = self._noting(original)
         if kernels is not None:
             seen = (finite, certified, switched, applied, simple, fell_back, radius.detach())
             kept = (self.not_finite, self.uncertified, self.normalizing, self.nearly_defective, self.fallbacks, self.radius)
@@ -115,6 +115,15 @@ class EigenvalueNormalized(Solved):
             self.fallbacks.add_(fell_back)
             self.radius.copy_(radius.detach())
         return matrix
+
+    def _noting(self, original: Tensor) -> _normalization.Kernels | None:
+        """In a graph, a kernel that notes what was found, if there is one."""
+        alike = self.radius.dtype == original.dtype
+        return _normalization.kernels_for(original) if capturing(original) and alike else None
+
+    def by_kernels_alone(self, original: Tensor) -> bool:
+        """Whether `W` is formed, in a graph, by the operator and a kernel that notes what it found, and by nothing else."""
+        return type(self) is EigenvalueNormalized and self._noting(original) is not None
 
     def right_inverse(self, matrix: Tensor) -> Tensor:
         """`T = W`, which `forward` takes back to `W` while not normalising, and to `W/ρ(W)` afterwards.
