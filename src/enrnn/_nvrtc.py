@@ -18,7 +18,6 @@ import torch
 PORTABLE_CLUSTER = 8
 """Thread blocks in a cluster that every chip with clusters takes; more have to be asked for."""
 
-
 OVERLAP = Path(__file__).with_name("overlap.cu")
 
 

@@ -110,7 +110,6 @@ def elsewhere(read: Tensor) -> Iterator[None]:
         yield
     for event in _thread.room:
         here.wait_event(event)
-    _thread.room.clear()
 
 
 def there_is_room() -> None:

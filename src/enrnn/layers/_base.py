@@ -22,7 +22,8 @@ STRETCH = 256
 class RecurrentLayer(RecurrentModule):
     """`h_t = σ(U x_t + W h_{t−1}, b)` with `torch.nn.RNN`'s interface; a subclass says how `W` is written.
 
-    It implements `_add_recurrence`, `_reset_recurrence`, `_run` and `recurrent_weight`, and ends `__init__` with `_build()`.
+    It implements `_add_recurrence`, `_reset_recurrence`, `_run` and `recurrent_weight`, and `_form` for matrices that are formed
+    beside other things; it ends `__init__` with `_build()`.
     """
 
     def __init__(

@@ -124,7 +124,7 @@ class LongShort(RecurrentModule):
         watched = any(module._forward_hooks or module._compiled_call_impl for module in (chain, matrix))
         if len(chain) > 1 or watched or _watched() or not isinstance(matrix, EigenvalueNormalized):
             return False
-        return matrix.by_kernels_alone(original.new_empty(1, dtype=state_dtype(original.dtype)))
+        return matrix._by_kernels_alone(original.new_empty(1, dtype=state_dtype(original.dtype)))
 
     def _whole(self, suffix: str) -> Tensor:
         return block_matrix(*self._form(suffix))

@@ -121,7 +121,7 @@ class EigenvalueNormalized(Solved):
         alike = self.radius.dtype == original.dtype
         return _normalization.kernels_for(original) if capturing(original) and alike else None
 
-    def by_kernels_alone(self, original: Tensor) -> bool:
+    def _by_kernels_alone(self, original: Tensor) -> bool:
         """Whether `W` is formed, in a graph, by the operator and a kernel that notes what it found, and by nothing else."""
         return type(self) is EigenvalueNormalized and self._noting(original) is not None
 

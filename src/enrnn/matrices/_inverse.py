@@ -51,7 +51,11 @@ shifted_skew_inverse.register_autograd(_backward, setup_context=_setup_context)
 
 
 def eliminated(shifted: Tensor, identity: Tensor, kernel: Kernel) -> Tensor:
-    """The inverse of `shifted`, by the kernel. `identity` is written over."""
+    """The inverse of `shifted`, by the kernel. `identity` is written over.
+
+    (Kernels that begin before the one in front has ended, as those of the spectral radius do, made it slower: with W formed from
+    it, 195 µs instead of 166 at q = 374, 114 instead of 109 at 310, on an H200.)
+    """
     size = shifted.shape[0]
     tiles = -(-size // SIDE)
     matrix, spare = shifted, torch.empty_like(shifted)
