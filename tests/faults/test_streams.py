@@ -114,7 +114,7 @@ class Note:
     """Stands in for the kernels of the normalisation."""
 
     @staticmethod
-    def note(grid: int, threads: int, *arguments: Any) -> None:
+    def note(grid: int, threads: int, *arguments: Any, early: bool) -> None:
         finite, certified, switched, applied, simple, fell_back, radius, *kept, training = arguments
         not_finite, uncertified, normalizing, nearly_defective, fallbacks, last = kept
         not_finite.logical_or_(~finite)

@@ -15,11 +15,15 @@ SOURCE = Path(__file__).with_name("normalize.cu")
 THREADS, SHARES = 256, 64
 """As in the source."""
 
+MOST_BLOCKS = 264
+"""Each begins with a sum over the eigenvectors, so that there should be no more than run at once."""
+
 Normalized = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 """`W`, ρ, ∂ρ/∂T; the switch; whether T was divided, whether λ is simple, whether T is finite."""
 
 
 class Kernels(NamedTuple):
+    largest: Kernel
     normalize: Kernel
     share: Kernel
     pull_back: Kernel
@@ -29,16 +33,24 @@ class Kernels(NamedTuple):
 kernels_for = KernelsFor(SOURCE, Kernels, Kernels._fields)
 
 
+def largest(kernels: Kernels, T: Tensor) -> Tensor:
+    """|entries| of `T`, one of which is the largest; not finite if T is not."""
+    shares = T.new_empty(SHARES)
+    kernels.largest(SHARES, THREADS, T.contiguous(), shares, T.numel())
+    return shares
+
+
 def normalized(
     kernels: Kernels, T: Tensor, largest: Tensor, pair: Dominant, certified: Tensor, normalizing: Tensor, epsilon: float
 ) -> Normalized:
-    """From the dominant pair of `T`, and the largest of its entries, which is not finite if T is not."""
+    """From the dominant pair of `T`, and `largest` of it."""
     T, m = T.contiguous(), T.shape[0]
     W, rho, derivative = torch.empty_like(T), T.new_empty(()), torch.empty_like(T)
     switched, applied, simple, finite = (torch.empty_like(normalizing) for _ in range(4))
     found = (pair.radius, pair.eigenvalue, pair.right.contiguous(), pair.left.contiguous(), pair.condition)
     outputs = (W, rho, derivative, switched, applied, simple, finite)
-    kernels.normalize(_blocks(T), THREADS, T, largest, *found, certified, normalizing, _bits(epsilon), m, *outputs)
+    given = T, largest, *found, certified, normalizing
+    kernels.normalize(min(m, MOST_BLOCKS), THREADS, *given, _bits(epsilon), m, *outputs, early=True)
     return outputs
 
 

@@ -23,14 +23,39 @@ __device__ double block_sum(double value) {
     return value;
 }
 
-// W, ρ and ∂ρ/∂T = Re(λ̄/|λ| · v̄ uᵀ/(v*u)), zero where λ is not simple, and the flags. `largest` is the largest |T|, not finite if T is not.
+// What is not a number is larger than all numbers.
+__device__ __forceinline__ real larger(real a, real b) { return a > b || a != a ? a : b; }
+
+__device__ __forceinline__ real warp_largest(real value) {
+    for (int offset = 16; offset > 0; offset /= 2) value = larger(value, __shfl_xor_sync(0xffffffffu, value, offset));
+    return value;
+}
+
+// The largest |entry| of each thread block's share of T; not a number if an entry is not.
+extern "C" __global__ void __launch_bounds__(THREADS) largest(const real* __restrict__ T, real* __restrict__ shares, long long count) {
+    __shared__ real room[THREADS / 32];
+    real most = 0;
+#pragma unroll 8
+    for (long long i = blockIdx.x * (long long)THREADS + threadIdx.x; i < count; i += SHARES * (long long)THREADS) most = larger(most, fabs(T[i]));
+    most = warp_largest(most);
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = most;
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    for (int i = 1; i < THREADS / 32; i++) most = larger(most, room[i]);
+    shares[blockIdx.x] = most;
+}
+
+// W, ρ and ∂ρ/∂T = Re(λ̄/|λ| · v̄ uᵀ/(v*u)), zero where λ is not simple, and the flags.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) normalize(
-    const real* __restrict__ T, const real* __restrict__ largest, const double* __restrict__ radius, const double2* __restrict__ eigenvalue,
-    const double2* __restrict__ right, const double2* __restrict__ left, const double* __restrict__ condition,
-    const bool* __restrict__ certified, const bool* __restrict__ normalizing, double epsilon, long long m, real* __restrict__ W,
-    real* __restrict__ rho, real* __restrict__ derivative, bool* __restrict__ switched, bool* __restrict__ applied, bool* __restrict__ simple,
-    bool* __restrict__ finite
+    const real* T, const real* shares, const double* radius, const double2* eigenvalue, const double2* right, const double2* left,
+    const double* condition, const bool* certified, const bool* normalizing, double epsilon, long long m,
+    real* W, real* rho, real* derivative, bool* switched, bool* applied, bool* simple, bool* finite
 ) {
+    wait_for_the_one_before();
+    let_the_next_begin();
+    real most = 0;
+    for (int i = threadIdx.x % 32; i < SHARES; i += 32) most = larger(most, shares[i]);
+    most = warp_largest(most);
     double re = 0.0, im = 0.0;  // v*u
     for (long long i = threadIdx.x; i < m; i += THREADS) {
         const double2 v = left[i], u = right[i];
@@ -39,8 +64,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) normalize(
     }
     re = block_sum(re);
     im = block_sum(im);
-    const double r = *radius, divisor = r + epsilon, most = divisor * LARGEST;
-    const bool on = *normalizing || r > 1.0, overflows = fabs((double)*largest) >= most || most <= 1.0 || isinf(divisor);
+    const double r = *radius, divisor = r + epsilon, limit = divisor * LARGEST;
+    const bool on = *normalizing || r > 1.0, overflows = (double)most >= limit || limit <= 1.0 || isinf(divisor);
     const bool divide = on && *certified && !overflows, smooth = *condition < 1e6 && r > 0.0;  // 1e6: 1 / DEFECTIVE
     double2 factor = make_double2(0.0, 0.0);  // (λ̄/|λ|) / (v*u)
     if (smooth) {
@@ -49,19 +74,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) normalize(
         const double below = (re * re + im * im) * sqrt(x * x + y * y);
         factor = make_double2((x * re + y * im) / below, (y * re - x * im) / below);
     }
-    for (long long i = blockIdx.x * (long long)THREADS + threadIdx.x; i < m * m; i += gridDim.x * (long long)THREADS) {
-        const real entry = T[i];
-        W[i] = divide ? (real)((double)entry / divisor) : entry;
-        const double2 v = left[i / m], u = right[i % m];
-        const double x = v.x * u.x + v.y * u.y, y = v.x * u.y - v.y * u.x;  // v̄ u
-        derivative[i] = (real)(factor.x * x - factor.y * y);
+    for (long long row = blockIdx.x; row < m; row += gridDim.x) {
+        const double2 v = left[row];
+        for (long long column = threadIdx.x, i = row * m + column; column < m; column += THREADS, i += THREADS) {
+            const real entry = T[i];
+            W[i] = divide ? (real)((double)entry / divisor) : entry;
+            const double2 u = right[column];
+            const double x = v.x * u.x + v.y * u.y, y = v.x * u.y - v.y * u.x;  // v̄ u
+            derivative[i] = (real)(factor.x * x - factor.y * y);
+        }
     }
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         *rho = (real)r;
         *switched = on;
         *applied = divide;
         *simple = smooth;
-        *finite = isfinite((double)*largest);
+        *finite = isfinite((double)most);
     }
 }
 
@@ -91,6 +119,7 @@ extern "C" __global__ void note(
     const bool* finite, const bool* certified, const bool* switched, const bool* applied, const bool* simple, const bool* fell_back, const real* rho,
     bool* not_finite, bool* uncertified, bool* normalizing, long long* nearly_defective, long long* fallbacks, real* radius, long long training
 ) {
+    wait_for_the_one_before();
     *not_finite = *not_finite || !*finite;
     *uncertified = *uncertified || (!*certified && *finite);
     if (!training) return;

@@ -25,7 +25,6 @@ from .._nvrtc import Kernel
 from .._precision import capturing
 from .._streams import there_is_room
 from . import _square
-from ._dense import power_of_two_above
 
 SOURCE = Path(__file__).with_name("compressed.cu")
 WIDTH = 64
@@ -38,8 +37,20 @@ CROWDED = 3
 """Squarings more than a Gaussian matrix needs."""
 
 
+SHARES = 64
+"""As in the source: thread blocks that look for the largest entry."""
+
+MEASURING = 32
+"""Thread blocks that measure what was missed."""
+
+
 class Kernels(NamedTuple):
+    largest: Kernel
+    scaled: Kernel
+    inner: Kernel
+    apply: Kernel
     orthonormalizer: Kernel
+    missed: Kernel
     products: Kernel
     plane: Kernel
     finish: Kernel
@@ -68,9 +79,9 @@ def kernels_for(matrix: Tensor, core_source: str, core_shared: int) -> Kernels |
         if capturing(matrix):
             return None
         source = _nvrtc.text(SOURCE)
-        orthonormalizer, products, plane, finish = _nvrtc.load(source, dict.fromkeys(Kernels._fields[:4], 0), device)
-        (core_power,) = _nvrtc.load(core_source, {"core_power": core_shared}, device, TILES=2, BLOCKS=1)
-        _kernels[device] = Kernels(orthonormalizer, products, plane, finish, core_power, _square.kernels_for(device))
+        first = _nvrtc.load(source, dict.fromkeys(Kernels._fields[:9], 0), device)
+        core = _nvrtc.load(core_source, {"core_power": core_shared}, device, TILES=2, BLOCKS=1)
+        _kernels[device] = Kernels._make([*first, *core, _square.kernels_for(device)])
     if (matrix.shape[-1], device) not in _probes:
         if capturing(matrix):
             return None
@@ -87,21 +98,27 @@ def parts(accuracy: float) -> int:
 
 def compressed(matrix: Tensor, kernels: Kernels, squarings: int, accuracy: float) -> Tensor:
     """The numbers that `spectral_radius.cu` gives for a small matrix: ρ, condition, λ, certified, unused, u and v."""
-    m = matrix.shape[-1]
-    scale = power_of_two_above(torch.linalg.vector_norm(matrix, float("inf")))
-    scaled = (matrix / scale).contiguous()
+    matrix, m = matrix.contiguous(), matrix.shape[-1]
+    scaled, scale, most = torch.empty_like(matrix), matrix.new_empty(()), matrix.new_empty(SHARES)
+    missed = matrix.new_empty(MEASURING)  # made now: it is written while the kernel before is running
+    kernels.largest(SHARES, 512, matrix, most, m * m)
+    kernels.scaled(4 * SHARES, 512, matrix, most, scaled, scale, m * m, early=True)
     before, squares = squarings_before(m), kernels.squares
     power = _plainly_squared(scaled, before) if squares is None else _square.squared(scaled, before, squares)
     there_is_room()
 
     X = power @ _probes[m, matrix.device]
-    M = matrix.new_empty(WIDTH, WIDTH)
+    M, inner, K = matrix.new_empty(3, WIDTH, WIDTH)
     for last in (False, False, True):
-        kernels.orthonormalizer(1, 512, X.mT @ X, M, int(last), early=True)
-        X = X @ M
+        kernels.inner(16, 512, X, WIDTH, 1, X, WIDTH, 1, inner, m, early=True)
+        kernels.orthonormalizer(1, 256, inner, M, int(last), early=True)
+        Z, X = X, torch.empty_like(X)
+        kernels.apply(-(-m // 8), 256, Z, M, X, m, early=True)
     R = X.mT @ power
-    K, right, left, exponent = torch.empty_like(M), matrix.new_empty(2, WIDTH), matrix.new_empty(2, WIDTH), matrix.new_empty(())
-    kernels.core_power(1, 512, R @ X, K, right, left, exponent, squarings - before, early=True)
+    right, left, exponent = matrix.new_empty(2, WIDTH), matrix.new_empty(2, WIDTH), matrix.new_empty(())
+    kernels.inner(16, 512, R, 1, m, X, WIDTH, 1, inner, m)  # not early: R is there, then, for the one after the next
+    kernels.core_power(1, 512, inner, K, right, left, exponent, squarings - before, early=True)
+    kernels.missed(MEASURING, 256, power, X, R, missed, m, early=True)
 
     v = matrix.new_empty(19, m)  # as `plane` reads and writes them; then q's images, the start, and the squares of T's rows
     start, row_squares, from_power = v[14:18], v[18], matrix.new_empty(2)
@@ -110,10 +127,9 @@ def compressed(matrix: Tensor, kernels: Kernels, squarings: int, accuracy: float
     _products(kernels, scaled, v[0], v[4], row_squares, scaled, v[2], v[5], 1)
     kernels.plane(2, 512, v, from_power, m, early=True)
     _products(kernels, scaled, v[10], v[12], None, scaled, v[11], v[13], 1)
-    missed = torch.linalg.vector_norm(power.addmm_(X, R, alpha=-1))
     out = matrix.new_empty(6 + 4 * m)
     tensors = (v[6], from_power, X, K, start[0], v[0], row_squares, missed, exponent, scale, out)
-    kernels.finish(1, 512, *tensors, m, parts(accuracy), 2**before, early=True)
+    kernels.finish(1, 512, *tensors, m, MEASURING, parts(accuracy), 2**before, early=True)
     return out
 
 

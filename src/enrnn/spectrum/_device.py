@@ -137,11 +137,11 @@ def _fused(matrix: Tensor, kernel: Kernel, accuracy: float = 1e-12) -> Found:
 
 
 def _unpacked(out: Tensor) -> Found:
-    """What the kernels write: ρ, condition, λ, certified, squarings, u, v."""
+    """What the kernels write: ρ, condition, λ, certified (as an integer), squarings, u, v."""
     pairs = torch.view_as_complex(out.view(-1, 2))
     size = (len(pairs) - 3) // 2
     pair = Dominant(out[0], pairs[1], pairs[3 : 3 + size], pairs[3 + size :], out[1])
-    return Found(pair, out[4] != 0)
+    return Found(pair, out[4:5].view(torch.bool)[0])  # its first byte
 
 
 def squaring_all_the_way(matrix: Tensor, accuracy: float = 1e-12) -> Found:

@@ -32,14 +32,15 @@ def solve(matrix: Tensor, method: str, accuracy: float = 1e-12) -> Solution:
     While a graph is captured nobody can look and no dense solver can run: the result may come out uncertified there, and only
     there. Everything in it is then zero.
     """
-    yes = torch.ones((), dtype=torch.bool, device=matrix.device)
     if capturing(matrix):
         if method == "dense":
             raise RuntimeError(
                 "solver='dense' needs the host and cannot be captured in a CUDA graph; choose 'auto' or 'squaring'"
             )
+        no = torch.zeros((), dtype=torch.bool, device=matrix.device)
         pair, certified = squaring_on_device(matrix, accuracy)
-        return Solution(pair, ~yes, certified)
+        return Solution(pair, no, certified)
+    yes = torch.ones((), dtype=torch.bool, device=matrix.device)
     if method == "dense" or (method == "auto" and not matrix.is_cuda and matrix.shape[-1] < SQUARING_FROM):
         return Solution(dominant(matrix), ~yes, yes)
     found = squaring_on_device(matrix, accuracy) if matrix.is_cuda else squaring(matrix, accuracy)

@@ -1,9 +1,10 @@
-// What _compressed.py needs beside library products: a Cholesky factor, products with vectors, and the eigenvalue at the end.
+// What _compressed.py needs beside library products: a matrix in range, a Cholesky factor, products with vectors, and the eigenvalue at the end.
 // Sums are taken in a fixed order: the same matrix gives the same bits. What is not a number makes a result uncertified.
 
 #define WIDTH 64        // columns of the basis
 #define THREADS 512
 #define WARPS (THREADS / 32)
+#define SHARES 64       // thread blocks that look for the largest entry
 #define UNIT 1.1102230246251565e-16
 
 __device__ __forceinline__ double warp_sum(double value) {
@@ -17,6 +18,14 @@ __device__ double reciprocal(double x) {
     asm("rcp.approx.ftz.f64 %0, %1;" : "=d"(y) : "d"(x));
     for (int i = 0; i < 2; i++) y = fma(y, fma(-x, y, 1.0), y);
     return y;
+}
+
+// What is not a number is larger than all numbers.
+__device__ __forceinline__ double larger(double a, double b) { return a > b || a != a ? a : b; }
+
+__device__ __forceinline__ double warp_largest(double value) {
+    for (int offset = 16; offset > 0; offset /= 2) value = larger(value, __shfl_xor_sync(0xffffffffu, value, offset));
+    return value;
 }
 
 // COUNT sums over the block at once, in every thread.
@@ -36,46 +45,204 @@ template <int COUNT> __device__ void block_sums(double (&value)[COUNT]) {
     }
 }
 
-// M = R^-1 with R^T R = G + shift·max(diag G)·I, upper triangular: Z M is orthonormal where Z^T Z = G, but for the shift.
-//
-// Pivot by pivot, row p of G is subtracted from the rows below it, and from the rows of the inverse above it by the same formula;
-// so both live in one array, eight entries to a thread, and there is one barrier a pivot.
-extern "C" __global__ void __launch_bounds__(THREADS) orthonormalizer(const double* G, double* M, long long last) {
+// The largest |entry| of each thread block's share of a matrix; not a number if an entry is not.
+extern "C" __global__ void __launch_bounds__(THREADS) largest(const double* matrix, double* shares, long long count) {
+    let_the_next_begin();
+    __shared__ double room[WARPS];
+    double most = 0.0;
+#pragma unroll 4
+    for (long long i = blockIdx.x * (long long)THREADS + threadIdx.x; i < count; i += gridDim.x * (long long)THREADS)
+        most = larger(most, fabs(matrix[i]));
+    most = warp_largest(most);
+    if (threadIdx.x % 32 == 0) room[threadIdx.x / 32] = most;
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+    for (int i = 1; i < WARPS; i++) most = larger(most, room[i]);
+    shares[blockIdx.x] = most;
+}
+
+// The matrix over the power of two just above its largest entry, as `power_of_two_above` has it. What is not finite stays so.
+extern "C" __global__ void __launch_bounds__(THREADS) scaled(const double* matrix, const double* shares, double* result, double* scale, long long count) {
     let_the_next_begin();
     wait_for_the_one_before();
-    __shared__ double row[2][WIDTH], column[2][WIDTH], diagonal[WIDTH];  // of G, and later the pivots
-    const int i = threadIdx.x / 8, j = threadIdx.x % 8;  // this thread's row, and columns j, j + 8, …
-    if (threadIdx.x < WIDTH) diagonal[threadIdx.x] = G[threadIdx.x * (WIDTH + 1)];
-    __syncthreads();
-    double largest = 0.0;
-    for (int k = 0; k < WIDTH; k++) largest = fmax(largest, diagonal[k]);
-    const double shift = largest * (last ? 1e-15 : 1e-12);
-    __syncthreads();
-    double a[WIDTH / 8], done[WIDTH / 8];
+    double most = 0.0;
+    for (int i = threadIdx.x % 32; i < SHARES; i += 32) most = larger(most, shares[i]);
+    most = warp_largest(most);
+    int exponent = 0;
+    if (isfinite(most)) frexp(most, &exponent);
+    exponent = min(max(exponent, -1000), 1000);
+    const double inverse = __longlong_as_double((1023LL - exponent) << 52);
+    for (long long i = blockIdx.x * (long long)THREADS + threadIdx.x; i < count; i += gridDim.x * (long long)THREADS) result[i] = matrix[i] * inverse;
+    if (blockIdx.x == 0 && threadIdx.x == 0) *scale = __longlong_as_double((1023LL + exponent) << 52);
+}
+
+// Shares of ‖P − X R‖², for P [m, m], in tiles of 64 × 64. What is read was there before the kernel before this one began, and nothing else uses
+// the memory that is written; so that one is waited for at the end only, for the sake of those that come after. There are few thread blocks, for
+// they keep their places until then.
+extern "C" __global__ void __launch_bounds__(256, 2) missed(const double* P, const double* X, const double* R, double* shares, long long size) {
+    let_the_next_begin();
+    constexpr int TILE = 64, DEPTH = 16;
+    __shared__ double left[DEPTH][TILE + 1], right[DEPTH][TILE];
+    __shared__ double part[8];
+    const int m = (int)size, tiles = (m + TILE - 1) / TILE, down = threadIdx.x / 16, across = threadIdx.x % 16;
+    double sum = 0.0;
+    for (int tile = blockIdx.x; tile < tiles * tiles; tile += gridDim.x) {
+        const int row = tile / tiles * TILE, column = tile % tiles * TILE;
+        double rest[4][4];
 #pragma unroll
-    for (int k = 0; k < WIDTH / 8; k++) a[k] = G[i * WIDTH + j + 8 * k] + (i == j + 8 * k ? shift : 0.0);
+        for (int i = 0; i < 4; i++)
 #pragma unroll
-    for (int k0 = 0; k0 < WIDTH / 8; k0++)
-#pragma unroll 1
-        for (int j0 = 0; j0 < 8; j0++) {
-            const int p = 8 * k0 + j0, now = j0 & 1;
-            if (i == p)
-#pragma unroll
-                for (int k = 0; k < WIDTH / 8; k++) row[now][j + 8 * k] = a[k];
-            if (j == j0) column[now][i] = a[k0];
+            for (int j = 0; j < 4; j++) {
+                const int at = row + down + 16 * i, to = column + across + 16 * j;
+                rest[i][j] = at < m && to < m ? P[(long long)at * m + to] : 0.0;
+            }
+        for (int k = 0; k < WIDTH; k += DEPTH) {
             __syncthreads();
-            const double factor = (i == p ? 1.0 : column[now][i]) * reciprocal(row[now][p]);
 #pragma unroll
-            for (int k = 0; k < WIDTH / 8; k++) a[k] = (i == p ? 0.0 : a[k]) - factor * row[now][j + 8 * k];
-            if (j == j0) done[k0] = column[now][i];
-            if (threadIdx.x == 0) diagonal[p] = row[now][p];
+            for (int i = 0; i < 4; i++) {
+                const int of_X = threadIdx.x / DEPTH + 16 * i, of_R = threadIdx.x / TILE + 4 * i;
+                const int at = row + of_X, to = column + threadIdx.x % TILE;
+                left[threadIdx.x % DEPTH][of_X] = at < m ? X[(long long)at * WIDTH + k + threadIdx.x % DEPTH] : 0.0;
+                right[of_R][threadIdx.x % TILE] = to < m ? R[(long long)(k + of_R) * m + to] : 0.0;
+            }
+            __syncthreads();
+#pragma unroll
+            for (int inner = 0; inner < DEPTH; inner++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+#pragma unroll
+                    for (int j = 0; j < 4; j++) rest[i][j] -= left[inner][down + 16 * i] * right[inner][across + 16 * j];
+        }
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+#pragma unroll
+            for (int j = 0; j < 4; j++) sum += rest[i][j] * rest[i][j];
+    }
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = sum;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        sum = 0.0;
+        for (int i = 0; i < 8; i++) sum += part[i];
+        shares[blockIdx.x] = sum;
+    }
+    wait_for_the_one_before();
+}
+
+// C = Σ_k a_k b_kᵀ, [WIDTH, WIDTH]: the entries of a_k lie a_step apart, and a_(k+1) begins a_next further on. Sixteen thread blocks make a tile of
+// 16 × 16 each, and of that a warp a square of 8 × 8 and a quarter of the sum.
+extern "C" __global__ void __launch_bounds__(THREADS) inner(
+    const double* A, long long a_next, long long a_step, const double* B, long long b_next, long long b_step, double* C, long long size
+) {
+    wait_for_the_one_before();
+    let_the_next_begin();
+    constexpr int TILE = 16, PARTS = 4, AT_ONCE = 15;
+    __shared__ double part[PARTS][TILE][TILE + 1];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, share = warp / PARTS, above = warp % 4 / 2 * 8, before = warp % 2 * 8;
+    const int row = blockIdx.x / PARTS * TILE, column = blockIdx.x % PARTS * TILE;
+    const double *a = A + (row + above + lane / 4) * a_step, *b = B + (column + before + lane / 4) * b_step;
+    const long long length = (size + 4 * PARTS - 1) / (4 * PARTS) * 4, begin = share * length, end = min(size, begin + length);
+    double sums[2] = {};
+    for (long long start = begin; start < end; start += 4 * AT_ONCE) {
+        double x[AT_ONCE], y[AT_ONCE];  // all are fetched before the first is used
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; n++) {
+            const long long k = start + 4 * n + lane % 4;
+            x[n] = k < end ? a[k * a_next] : 0.0, y[n] = k < end ? b[k * b_next] : 0.0;
+        }
+#pragma unroll
+        for (int n = 0; n < AT_ONCE; n++)
+            asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+d"(sums[0]), "+d"(sums[1]) : "d"(x[n]), "d"(y[n]));
+    }
+    for (int i = 0; i < 2; i++) part[share][above + lane / 4][before + lane % 4 * 2 + i] = sums[i];
+    __syncthreads();
+    if (threadIdx.x >= TILE * TILE) return;
+    double sum = 0.0;
+    for (int i = 0; i < PARTS; i++) sum += part[i][threadIdx.x / TILE][threadIdx.x % TILE];
+    C[(row + threadIdx.x / TILE) * WIDTH + column + threadIdx.x % TILE] = sum;
+}
+
+// Z = X M for X [m, WIDTH], eight rows to a thread block.
+extern "C" __global__ void __launch_bounds__(256) apply(const double* X, const double* M, double* Z, long long size) {
+    wait_for_the_one_before();
+    let_the_next_begin();
+    __shared__ double rows[8][WIDTH], factor[WIDTH][WIDTH];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const long long first = 8LL * blockIdx.x;
+    for (int i = threadIdx.x; i < 8 * WIDTH; i += 256) rows[i / WIDTH][i % WIDTH] = first + i / WIDTH < size ? X[first * WIDTH + i] : 0.0;
+#pragma unroll
+    for (int i = 0; i < WIDTH * WIDTH; i += 256) factor[0][i + threadIdx.x] = M[i + threadIdx.x];
+    __syncthreads();
+    double sums[2] = {};
+#pragma unroll 16
+    for (int k = 0; k < WIDTH; k++)
+        for (int h = 0; h < 2; h++) sums[h] += rows[warp][k] * factor[k][lane + 32 * h];
+    if (first + warp < size)
+        for (int h = 0; h < 2; h++) Z[(first + warp) * WIDTH + lane + 32 * h] = sums[h];
+}
+
+// M = R^-1 with R^T R = G + shift·max(diag G)·I, upper triangular: Z M is orthonormal where Z^T Z = G, but for the shift.
+//
+// Pivot by pivot, row p of G is subtracted from the rows below it, and from the rows of the inverse above it by the same formula; so both live in
+// one array, a thread having every sixteenth row and column. Two pivots are taken at a time: their rows and columns are exchanged behind one
+// barrier, and what the first does to those of the second every thread works out for itself, with one reciprocal for both.
+extern "C" __global__ void __launch_bounds__(256, 1) orthonormalizer(const double* G, double* M, long long last) {
+    wait_for_the_one_before();
+    let_the_next_begin();
+    __shared__ double row[2][2][WIDTH], column[2][2][WIDTH], diagonal[WIDTH];  // of G, and later the pivots
+    const int i = threadIdx.x / 16, j = threadIdx.x % 16;  // this thread's first row and column
+    double a[4][4], done[4][4];
+#pragma unroll
+    for (int r = 0; r < 4; r++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) a[r][c] = G[(i + 16 * r) * WIDTH + j + 16 * c];
+    if (i == j)
+#pragma unroll
+        for (int r = 0; r < 4; r++) diagonal[i + 16 * r] = a[r][r];
+    __syncthreads();
+    const double largest = warp_largest(fmax(diagonal[threadIdx.x % 32], diagonal[threadIdx.x % 32 + 32]));
+    if (i == j)
+#pragma unroll
+        for (int r = 0; r < 4; r++) a[r][r] += largest * (last ? 1e-15 : 1e-12);
+#pragma unroll
+    for (int k = 0; k < 4; k++)
+#pragma unroll 1
+        for (int t = 0; t < 16; t += 2) {
+            const int p = 16 * k + t, now = t / 2 & 1;
+            const bool in_row = i / 2 == t / 2, in_column = j / 2 == t / 2;
+            if (in_row)
+#pragma unroll
+                for (int c = 0; c < 4; c++) row[now][i % 2][j + 16 * c] = a[k][c];
+            if (in_column)  // and in the rows of the pivots what makes them come out right by the formula of all others
+#pragma unroll
+                for (int r = 0; r < 4; r++) column[now][j % 2][i + 16 * r] = in_row && r == k ? (double)(i == j) : a[r][k];
+            if (in_row)
+#pragma unroll
+                for (int c = 0; c < 4; c++) a[k][c] = 0.0;
+            __syncthreads();
+            const double one = row[now][0][p], across = row[now][0][p + 1], below = row[now][1][p];
+            const double both = one * row[now][1][p + 1] - across * below, inverse = reciprocal(one * both);
+            const double of_first = both * inverse, of_second = one * one * inverse, carry = below * of_first;  // 1 over either pivot
+            double top[4], next[4];
+#pragma unroll
+            for (int c = 0; c < 4; c++) top[c] = row[now][0][j + 16 * c], next[c] = row[now][1][j + 16 * c] - carry * top[c];
+#pragma unroll
+            for (int r = 0; r < 4; r++) {
+                const double before = column[now][0][i + 16 * r], factor = before * of_first, left = column[now][1][i + 16 * r] - factor * across;
+                const double again = left * of_second;
+#pragma unroll
+                for (int c = 0; c < 4; c++) a[r][c] = a[r][c] - factor * top[c] - again * next[c];
+                if (in_column) done[r][k] = j % 2 ? left : before;
+            }
+            if (threadIdx.x == 0) diagonal[p] = one, diagonal[p + 1] = both * of_first;
         }
     __syncthreads();
 #pragma unroll
-    for (int k = 0; k < WIDTH / 8; k++) {
-        const int p = j + 8 * k;
-        const double root = rsqrt(diagonal[p]);
-        M[i * WIDTH + p] = i < p ? done[k] * root : i == p ? root : 0.0;
+    for (int c = 0; c < 4; c++) {
+        const int to = j + 16 * c;
+        const double root = rsqrt(diagonal[to]);
+#pragma unroll
+        for (int r = 0; r < 4; r++) M[(i + 16 * r) * WIDTH + to] = i + 16 * r < to ? done[r][c] * root : i + 16 * r == to ? root : 0.0;
     }
 }
 
@@ -85,8 +252,8 @@ extern "C" __global__ void __launch_bounds__(256) products(
     const double* A, const double* x, double* y, double* squares, long long rows, long long inner,
     const double* B, const double* w, double* z, long long depth, long long columns, long long count
 ) {
-    let_the_next_begin();
     wait_for_the_one_before();
+    let_the_next_begin();
     const int row_blocks = (int)((rows + 7) / 8);
     if (blockIdx.x < row_blocks) {  // a warp makes a row
         const long long row = 8LL * blockIdx.x + threadIdx.x / 32;
@@ -140,8 +307,8 @@ extern "C" __global__ void __launch_bounds__(256) products(
 // eigenvector but for rounding, q is zero. A trace of a second direction, down to 1e-10, is a better q than an image that differs from x
 // by rounding alone. from_power: of each side, whether there is more of it than a trace.
 extern "C" __global__ void __launch_bounds__(THREADS) plane(double* vectors, double* from_power, long long size) {
-    let_the_next_begin();
     wait_for_the_one_before();
+    let_the_next_begin();
     const int m = (int)size;
     const double *first = vectors + 2 * blockIdx.x * size, *second = first + size, *raw = vectors + (4 + blockIdx.x) * size;
     double *x = vectors + (6 + blockIdx.x) * size, *image = x + 2 * size, *q = x + 4 * size;
@@ -194,28 +361,29 @@ struct Side {
 
 // The eigenvalue, its vectors and the verdict. `given`: what `plane` has left, with the images of q at its end (four pairs of vectors);
 // X [m, WIDTH], K [WIDTH, WIDTH] of norm 1 with T^K = X K R; `start` and `power`: x before and after the power T^k was applied to it;
-// delta: the norm of T^k - X R; `exponent`: what T^k was raised to. out: as in spectral_radius.cu.
-extern "C" __global__ void __launch_bounds__(THREADS) finish(
+// delta: so many shares of the squared norm of T^k - X R; `exponent`: what T^k was raised to. out: as in spectral_radius.cu.
+extern "C" __global__ void __launch_bounds__(THREADS, 1) finish(
     const double* given, const double* from_power, const double* X, const double* K,
     const double* start, const double* power, const double* squares, const double* delta,
-    const double* exponent, const double* scale, double* out, long long size,
+    const double* exponent, const double* scale, double* out, long long size, long long deltas,
     long long parts, long long k  // ρ must be exact to one part in so many; T^k was compressed
 ) {
-    let_the_next_begin();
     wait_for_the_one_before();
+    let_the_next_begin();
     __shared__ double part[WARPS][2][WIDTH], in_plane[2][WIDTH], rows[2][WIDTH];
     const int m = (int)size, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const double *x = given, *y = x + m, *Tx = y + m, *Ty = Tx + m, *q = Ty + m, *r = q + m, *Tq = r + m, *Tr = Tq + m;
 
-    double inner[11] = {};
+    double inner[12] = {};
     for (int i = threadIdx.x; i < m; i += THREADS) {
         inner[0] += x[i] * Tx[i], inner[1] += x[i] * Tq[i], inner[2] += q[i] * Tx[i], inner[3] += q[i] * Tq[i];
         inner[4] += y[i] * Ty[i], inner[5] += y[i] * Tr[i], inner[6] += r[i] * Ty[i], inner[7] += r[i] * Tr[i];
         inner[8] += squares[i], inner[9] += start[i] * start[i], inner[10] += power[i] * power[i];
     }
+    for (int i = threadIdx.x; i < deltas; i += THREADS) inner[11] += delta[i];
     block_sums(inner);
     const Side right(inner[0], inner[1], inner[2], inner[3], from_power[0] > 0.0), left(inner[4], inner[5], inner[6], inner[7], from_power[1] > 0.0);
-    const double norm = sqrt(inner[8]), missed = *delta * sqrt(inner[9] / inner[10]);
+    const double norm = sqrt(inner[8]), missed = sqrt(inner[11]) * sqrt(inner[9] / inner[10]);
 
     double sums[6] = {};  // lengths, residuals with the right side's λ, and the product of the two vectors
     for (int i = threadIdx.x; i < m; i += THREADS) {
@@ -283,7 +451,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) finish(
         out[1] = certified ? condition : __longlong_as_double(0x7ff0000000000000LL);
         out[2] = certified ? right.re * *scale : 0.0;
         out[3] = certified ? right.im * *scale : 0.0;
-        out[4] = certified ? 1.0 : 0.0;
+        out[4] = __longlong_as_double(certified);
         out[5] = 0.0;
     }
 }

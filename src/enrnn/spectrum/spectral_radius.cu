@@ -589,7 +589,7 @@ __launch_bounds__(THREADS, 1) spectral_radius(const double* __restrict__ T, long
         if (threadIdx.x == 0) {
             out[5] = step;
             const double up = ldexp(1.0, exponent);
-            if (certified) { out[0] = radius * up; out[1] = condition; out[2] = re * up; out[3] = im * up; out[4] = 1.0; }
+            if (certified) { out[0] = radius * up; out[1] = condition; out[2] = re * up; out[3] = im * up; out[4] = __longlong_as_double(1LL); }
         }
         if (certified) return;
     }
