@@ -25,7 +25,7 @@ from enrnn.training._graph import captured
 from enrnn.training._loop import _network
 from enrnn.training._step import Step
 
-REPLAYS = 60
+REPLAYS, WARM_UP = 60, 5
 
 
 def main() -> None:
@@ -47,7 +47,8 @@ def main() -> None:
         with mock.patch.object(_streams, "capturing", return_value=False):
             in_order = captured(steps[0])
         beside = captured(steps[1])
-        times = [[microseconds(replay) for replay in (in_order, beside)] for _ in range(options.rounds)]
+        pairs = [*zip(steps, (in_order, beside), strict=True)]
+        times = [[microseconds(*pair) for pair in pairs] for _ in range(options.rounds)]
         found[name] = [min(each) for each in zip(*times, strict=True)]
         print(f"{name:<24}{found[name][0]:>10.1f}{found[name][1]:>10.1f}{found[name][0] / found[name][1]:>8.2f}", flush=True)
         if options.json:
@@ -63,15 +64,18 @@ def step_of(name: str, device: str) -> Step:
     return step
 
 
-def microseconds(replay: Callable[[], None]) -> float:
-    for _ in range(5):
+def microseconds(step: Step, replay: Callable[[], None]) -> float:
+    """Of a step, on the average over the first of an epoch."""
+    count = min(REPLAYS, len(step.order) - WARM_UP)
+    step.start_epoch(0, 0)
+    for _ in range(WARM_UP):
         replay()
     torch.cuda.synchronize()
     begun = time.perf_counter()
-    for _ in range(REPLAYS):
+    for _ in range(count):
         replay()
     torch.cuda.synchronize()
-    return (time.perf_counter() - begun) / REPLAYS * 1e6
+    return (time.perf_counter() - begun) / count * 1e6
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ is given something to do: so nothing is written over that is still being read.
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,8 +40,8 @@ class _Thread(threading.local):
 
 _thread = _Thread()
 
-BESIDE, ELSEWHERE = 0, 1
-"""The numbers of the streams: of `recurrence/_beside.py`, and of `elsewhere`."""
+BESIDE, ELSEWHERE, FORK = 0, 1, 2
+"""The numbers of the streams: of `recurrence/_beside.py`, of `elsewhere`, and of `Fork`."""
 
 
 def another(device: torch.device, number: int) -> torch.cuda.Stream | None:
@@ -61,8 +62,32 @@ def index_of(device: torch.device) -> int:
     return torch.cuda.current_device() if device.index is None else device.index
 
 
+class Fork:
+    """Made, it remembers how far the current stream has come. What is launched within it begins there, beside what was launched
+    since; when it ends, the current stream waits for that. Outside of a graph nothing changes."""
+
+    def __init__(self, like: Tensor) -> None:
+        self._stream = another(like.device, FORK) if capturing(like) else None
+        if self._stream is not None:
+            self._here = torch.cuda.current_stream(like.device)
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record()
+
+    def __enter__(self) -> None:
+        if self._stream is not None:
+            self._stream.wait_event(self._event)
+            self._on = torch.cuda.stream(self._stream)
+            self._on.__enter__()  # type: ignore[no-untyped-call]
+
+    def __exit__(self, *error: Any) -> None:
+        if self._stream is not None:
+            self._on.__exit__(*error)
+            self._here.wait_stream(self._stream)
+
+
 class Meanwhile:
-    """Within it an operator may be sent elsewhere; when it ends, the current stream waits for that."""
+    """Within it an operator may be sent elsewhere; when it ends, the current stream waits for that. One within another waits for
+    what was sent in either."""
 
     def __init__(self, like: Tensor) -> None:
         self._stream = another(like.device, ELSEWHERE) if capturing(like) else None
@@ -70,15 +95,15 @@ class Meanwhile:
     def __enter__(self) -> None:
         if self._stream is not None:
             self._outside = _thread.meanwhile, _thread.used
-            _thread.meanwhile, _thread.used = self._stream, False
+            _thread.meanwhile, _thread.used = self._stream, _thread.used and _thread.meanwhile == self._stream
 
     def __exit__(self, *_: object) -> None:
         if self._stream is None:
             return
-        used = _thread.used
-        _thread.meanwhile, _thread.used = self._outside
-        if used:
+        if _thread.used:
             torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
+        outside, used = self._outside
+        _thread.meanwhile, _thread.used = outside, used and outside != self._stream
 
 
 @contextlib.contextmanager

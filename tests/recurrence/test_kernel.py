@@ -13,7 +13,7 @@ from enrnn.nonlinearities import NONLINEARITIES
 from enrnn.recurrence import _bias, _cuda, _gated, _gram, _product, _rotations_cuda
 from enrnn.recurrence._shapes import BATCHES, Limits, Shape, as_one, layout_for, one_block, shape_for, split_block
 from enrnn.recurrence._wide import Wide, wide_for
-from enrnn.training import _fused, _keep
+from enrnn.training import _embedding, _fused, _keep, _ledger
 from tests._record import Recorder
 
 H200 = Limits(65536, 232448, (132, 66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7))
@@ -181,7 +181,9 @@ def test_the_matrices_compile(arch: str) -> None:
 
 @pytest.mark.parametrize("arch", CHIPS)
 def test_the_small_kernels_beside_it_compile(arch: str) -> None:
-    sources = [(_bias.SOURCE, {"RULE": rule}) for rule in (0, 1, 2)] + [(_keep.SOURCE, {}), (_fused.SOURCE, {})]
+    sources = [(_bias.SOURCE, {"RULE": rule}) for rule in (0, 1, 2)] + [
+        (each.SOURCE, {}) for each in (_keep, _fused, _ledger, _embedding)
+    ]
     products = [(160, 160, 4), (192, 192, 4), (256, 256, 4), (80, 192, 2), (161, 175, 1)]
     sources += [(_gram.SOURCE, _gram.defines(*product)) for product in products]
     sources += [(_gated.SOURCE, {"SIGMA": sigma}) for sigma in _gated.SIGMA.values()]

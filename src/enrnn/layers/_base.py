@@ -1,8 +1,10 @@
 """What every recurrent layer here shares with `torch.nn.RNN`: shapes, stacking, directions, packing, dropout, errors."""
 
+import contextlib
 import warnings
-from collections.abc import Iterator
-from typing import overload
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -25,6 +27,9 @@ class RecurrentLayer(RecurrentModule):
     It implements `_add_recurrence`, `_reset_recurrence`, `_run` and `recurrent_weight`, and `_form` for matrices that are formed
     beside other things; it ends `__init__` with `_build()`.
     """
+
+    _formed: Mapping[str, Any] = MappingProxyType({})
+    """What `_form` has returned, by suffixes, within `_forming`."""
 
     def __init__(
         self,
@@ -171,7 +176,7 @@ class RecurrentLayer(RecurrentModule):
             for direction in range(self.num_directions):
                 suffix = suffix_of(layer, direction)
                 with Meanwhile(x):
-                    formed = self._form(suffix)
+                    formed = self._formed[suffix] if suffix in self._formed else self._form(suffix)
                     inputs, bias = self._project(suffix, x, held)
                 if direction == 1:
                     inputs = reverse(inputs, lengths)
@@ -185,6 +190,17 @@ class RecurrentLayer(RecurrentModule):
                 x = F.dropout(x, self.dropout, self.training)
         final = torch.stack(finals)
         return x, final if autocast else final.to(stored)
+
+    @contextlib.contextmanager
+    def _forming(self) -> Iterator[None]:
+        """Form the matrices now, for all calls within it. While a CUDA graph is captured, what is launched before the first call,
+        such as what finds its input, runs beside that; it must not look at the matrices."""
+        with Meanwhile(next(self.parameters())):
+            self._formed = {suffix: self._form(suffix) for suffix, _ in self._suffixes()}
+            try:
+                yield
+            finally:
+                del self._formed
 
     def _state_shape(self, x: Tensor) -> tuple[int, int, int]:
         return self.num_layers * self.num_directions, x.size(1), self.hidden_size

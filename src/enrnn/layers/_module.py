@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.nn.utils import parametrize
 
 from .._checks import InputError, boolean, floating_dtype, floating_tensor, non_negative, one_of, positive_int
@@ -16,6 +15,8 @@ from .._precision import state_dtype
 from ..matrices import Matrix
 from ..nonlinearities import NONLINEARITIES
 from ..recurrence import BACKENDS, backend_used
+from ..recurrence._dispatch import fusable_name
+from ..recurrence._projection import plainly_projected, projected
 
 Pointwise = str | Callable[[Tensor], Tensor]
 Device = torch.device | str | int | None
@@ -156,10 +157,14 @@ class RecurrentModule(nn.Module):
         bias: Tensor | None = getattr(self, self._bias_name(suffix))
         added, threshold = (None, bias) if self.nonlinearity in THRESHOLDED else (bias, None)
         if self.input_weight == "full":
-            x = F.linear(x, getattr(self, f"weight_ih{suffix}"), added)
+            x = self._projected(x, getattr(self, f"weight_ih{suffix}"), added)
         elif added is not None:
-            x = x + added
+            x = self._projected(x, None, added)
         return x.to(held), None if threshold is None else threshold.to(held)
+
+    def _projected(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        plain = fusable_name(self.nonlinearity, self.bias, self.backend)[0] is None  # to be differentiated as often as one likes
+        return (plainly_projected if plain else projected)(x, weight, bias)
 
     def _add_constrained(self, name: str, matrix: Matrix, size: int) -> None:
         """Register a square parameter under a constraint; `_reset_constrained` gives it its random start."""

@@ -38,7 +38,11 @@ sequence they would be 32 steps, and where states grow as gradients shrink, or t
 
 def pays(z: Tensor, h: Tensor) -> bool:
     """Whether `gram` is meant for these. (Up to 192 columns it was faster than cuBLAS; at 256, and at 4,100 rows, as fast.)"""
-    return z.is_cuda and z.dtype == torch.float32 and len(z) >= 8192 and max(z.shape[1], h.shape[1]) <= 192
+    return z.is_cuda and z.dtype == torch.float32 and fits(len(z), z.shape[1], h.shape[1])
+
+
+def fits(rows: int, m: int, n: int) -> bool:
+    return rows >= 8192 and max(m, n) <= 192
 
 
 def gram(z: Tensor, h: Tensor) -> Tensor:

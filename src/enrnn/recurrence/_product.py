@@ -147,9 +147,12 @@ class Output(ctypes.Structure):
 def pays(a: Tensor, b: Tensor) -> bool:
     """Whether `product` is meant for these."""
     (m, k), n = a.shape, b.shape[1]
-    if lower_precision():
-        return False
-    return a.is_cuda and a.dtype == b.dtype == torch.float32 and min(m, k, n) >= LEAST_SIDE and m * k * n >= LEAST_WORK
+    return allowed(a, b) and min(m, k, n) >= LEAST_SIDE and m * k * n >= LEAST_WORK
+
+
+def allowed(a: Tensor, b: Tensor) -> bool:
+    """Whether `product` can multiply these, and less precise products are not wished for."""
+    return a.is_cuda and a.dtype == b.dtype == torch.float32 and not lower_precision()
 
 
 def product(

@@ -13,8 +13,10 @@ from ..layers._base import RecurrentLayer
 from ..layers._module import RecurrentModule
 from ..layers._one_matrix import OneMatrixRNN
 from ..layers._sequence import SequenceLayer
+from ..recurrence._projection import projected
 from ..tasks import Data, Symbols
 from ._config import ModelSettings
+from ._embedding import Embedding
 from ._layer import layer_of
 
 State = tuple[Tensor, ...]
@@ -39,7 +41,7 @@ class Network(nn.Module):
         if settings.embedding_size is not None:
             if not self.symbols:
                 raise ValueError(f"model.embedding is for tasks whose input is symbols; that of {data.name} is numbers")
-            self.embedding = nn.Embedding(size, settings.embedding_size)
+            self.embedding = Embedding(size, settings.embedding_size)
             nn.init.xavier_uniform_(self.embedding.weight)
             size = settings.embedding_size
         elif self.symbols:
@@ -65,7 +67,7 @@ class Network(nn.Module):
         if hidden is not None and isinstance(self.layer, ClockworkRNN):
             self._check_clock(len(inputs))
         states, final = self.layer(inputs, hidden)
-        outputs: Tensor = self.head(states[-1] if self.reads == "last" else states)
+        outputs = projected(states[-1] if self.reads == "last" else states, self.head.weight, self.head.bias)
         return outputs, tuple(self._flat(final))
 
     def first_state(self, batch_size: int) -> State:

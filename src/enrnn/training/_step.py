@@ -5,18 +5,23 @@ eagerly or inside a CUDA graph, and all that a step changes is a known set of te
 optimiser state, the carried state, and a few counters. Saving a run, undoing a warm-up and undoing a step are copies of that set.
 """
 
+import contextlib
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .._precision import capturing
+from .._streams import Fork
 from ..layers import ENRNN, HMRNN
+from ..layers._base import RecurrentLayer
 from ..matrices import EigenvalueNormalized, Matrix, SpectralNorm
 from ..tasks import Data
 from ._config import OptimizerSettings
 from ._contract import attach, matrices_of
 from ._distributed import Processes
 from ._keep import Kept
+from ._ledger import Ledger, all_finite
 from ._model import Network
 from ._optimizers import build_optimizers, set_rates, state_tensors
 
@@ -44,22 +49,18 @@ class Step:
         self._trained = [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
         self._matrices = [module for module in model.modules() if isinstance(module, Matrix)]
         self._layers = [module for module in model.modules() if isinstance(module, ENRNN)]
-        device = data.device
+        self._short = [part for layer in self._layers for part in layer._short_parts()]
         self.order = self._processes.share(data.order("train", 0)).clone()  # [steps of an epoch, B]
-        self._place = torch.zeros(1, dtype=torch.int64, device=device)
-        self._done = torch.zeros((), dtype=torch.int64, device=device)
-        self._losses = torch.zeros(2, dtype=torch.float64, device=device)
-        self._switched_at = torch.full((len(self._radii()),), -1, dtype=torch.int64, device=device)
+        self._ledger = Ledger(data.device, len(self._short))
         first = model.first_state(self.order.shape[1]) if data.carries_state else ()
         self._carried = tuple(state.detach().clone(memory_format=torch.contiguous_format) for state in first)
-        self.stopped = torch.zeros((), dtype=torch.bool, device=device)
         self.tensors = self._all_tensors()
         self._kept = Kept(list(self.tensors.values()))
 
     def start_epoch(self, epoch: int, place: int) -> None:
         """Go to step `place` of `epoch`."""
         self.order.copy_(self._processes.share(self.data.order("train", epoch)))
-        self._place.fill_(place)
+        self._ledger.place.fill_(place)
         for optimizer in self.optimizers:
             set_rates(optimizer, self.settings.lr_decay**epoch)
         for layer in self.model.modules():
@@ -76,7 +77,7 @@ class Step:
             if all(bool(torch.isfinite(parameter).all()) for parameter in self._trained):
                 raise
             raise NotFiniteError(f"step {number}: {error}") from None
-        if not self._finite(loss):
+        if not all_finite(self._values(loss)):
             raise NotFiniteError(f"step {number}: {self._what_is_not_finite(loss)}; no parameter was updated")
         self._update(loss)
 
@@ -84,14 +85,18 @@ class Step:
         """A step that a CUDA graph can hold: without a look at any value."""
         self._kept.keep()
         loss = self._gradients()
-        fine = self._finite(loss) & self._certified() & ~self.stopped
+        fine = self._ledger.judge(self._values(loss), self._doubts())
         self._update(loss)
         self._kept.restore_unless(fine)
-        self.stopped.logical_or_(~fine)
 
     def forget_gradients(self) -> None:
         for parameter in self._trained:
             parameter.grad = None
+
+    @property
+    def stopped(self) -> Tensor:
+        """The flag: whether a guarded step was taken back."""
+        return self._ledger.stopped
 
     def clear(self) -> None:
         self.stopped.zero_()
@@ -99,24 +104,24 @@ class Step:
     @property
     def done(self) -> int:
         """Steps that count. A look at the device."""
-        return int(self._done)
+        return int(self._ledger.done)
 
     def mean_loss(self) -> float:
         """Of the steps since `forget_losses`. NaN if there was none."""
-        total, count = self._losses.tolist()
+        total, count = self._ledger.losses.tolist()
         return total / count if count else float("nan")
 
     def forget_losses(self) -> None:
-        self._losses.zero_()
+        self._ledger.losses.zero_()
 
     def spectrum(self) -> dict[str, Any]:
         """ρ(T) of the last step, the step that turned the normalisation on, and how often the solvers had to give way."""
-        radii = [float(radius) for radius in self._radii()]
+        radii = [float(part.radius) for part in self._short]
         solved = [matrix for matrix in self._matrices if isinstance(matrix, EigenvalueNormalized | SpectralNorm)]
         fallbacks = sum(int(matrix.fallbacks) for matrix in solved)
         if not radii:
             return {"spectral_radius": None, "switched_at": None, "fallbacks": fallbacks, "nearly_defective": 0}
-        switched = [step for step in self._switched_at.tolist() if step >= 0]
+        switched = [step for step in self._ledger.switched_at.tolist() if step >= 0]
         return {
             "spectral_radius": max(radii),
             "switched_at": min(switched) if switched else None,
@@ -125,43 +130,46 @@ class Step:
         }
 
     def _gradients(self) -> Tensor:
-        indices = self.order.index_select(0, self._place)[0]
-        batch = self.data.batch("train", indices)
-        state = self._state()
         self.forget_gradients()
-        outputs, final = self._module(batch.inputs, state)
+        beside = Fork(self.order)
+        with self._forming():
+            with beside:
+                indices = self.order.index_select(0, self._ledger.place)[0]
+                batch = self.data.batch("train", indices)
+                state = self._state()
+            outputs, final = self._module(batch.inputs, state)
         loss = self.data.loss(outputs, batch)
         sum(self._penalties(), loss).backward()  # type: ignore[no-untyped-call]
         for carried, last in zip(self._carried, final, strict=False):
             carried.copy_(last.detach())
         return self._processes.mean(loss.detach())
 
+    def _forming(self) -> contextlib.AbstractContextManager[None]:
+        """In a graph, the layer's matrices are formed first, and the batch is found beside that."""
+        layer = self.model.layer
+        return layer._forming() if isinstance(layer, RecurrentLayer) and capturing(self.order) else contextlib.nullcontext()
+
     def _state(self) -> tuple[Tensor, ...] | None:
         """What the batch before has left; at the beginning of an epoch, the network's first state."""
         if not self._carried:
             return None
         first = self.model.first_state(self.order.shape[1])
-        return tuple(torch.where(self._place[0] == 0, *pair) for pair in zip(first, self._carried, strict=True))
+        return tuple(torch.where(self._ledger.place[0] == 0, *pair) for pair in zip(first, self._carried, strict=True))
 
     def _penalties(self) -> list[Tensor]:
         """What the matrices add to the loss, if anything. It is not part of the loss that is logged."""
         penalties = [matrix.penalty(*originals) for matrix, originals in matrices_of(self.model) if isinstance(matrix, Matrix)]
         return [penalty for penalty in penalties if penalty is not None]
 
-    def _finite(self, loss: Tensor) -> Tensor:
-        """Whether the loss, all gradients and all spectral radii are. (The largest entry of a tensor is NaN if any entry is.)"""
-        largest = torch._foreach_norm(self._grads(), float("inf"))
-        values = [loss, *largest, *self._radii()]
-        return torch.isfinite(torch.stack([value.to(torch.float32).reshape(()) for value in values])).all()
+    def _values(self, loss: Tensor) -> list[Tensor]:
+        """What must be finite: the loss, all gradients and all spectral radii."""
+        gradients = [p.grad for p in self._trained if p.grad is not None and p.numel()]
+        return [loss, *gradients, *(part.radius for part in self._short)]
 
-    def _certified(self) -> Tensor:
-        fine = torch.ones_like(self.stopped)
-        for matrix in self._matrices:
-            for name in ("uncertified", "not_finite"):
-                flag = getattr(matrix, name, None)
-                if flag is not None:
-                    fine = fine & ~flag
-        return fine
+    def _doubts(self) -> list[Tensor]:
+        """The flags that matrices raise."""
+        flags = (getattr(matrix, name, None) for matrix in self._matrices for name in ("uncertified", "not_finite"))
+        return [flag for flag in flags if flag is not None]
 
     def _update(self, loss: Tensor) -> None:
         if self.settings.clip_value is not None:
@@ -170,19 +178,7 @@ class Step:
             nn.utils.clip_grad_norm_(self._trained, self.settings.clip_norm)
         for optimizer in self.optimizers:
             optimizer.step()
-        self._place.add_(1)
-        self._done.add_(1)
-        self._losses[0] += loss
-        self._losses[1] += 1
-        if len(self._switched_at):
-            on = torch.cat([layer.normalizing for layer in self._layers])
-            torch.where(on & (self._switched_at < 0), self._done, self._switched_at, out=self._switched_at)
-
-    def _grads(self) -> list[Tensor]:
-        return [p.grad for p in self._trained if p.grad is not None and p.numel()]
-
-    def _radii(self) -> list[Tensor]:
-        return [radius for layer in self._layers for radius in layer.spectral_radius]
+        self._ledger.count(loss, [part.normalizing for part in self._short])
 
     def _what_is_not_finite(self, loss: Tensor) -> str:
         if not torch.isfinite(loss):
@@ -201,5 +197,5 @@ class Step:
         for optimizer in self.optimizers:
             tensors |= {f"optimizer/{name}": tensor for name, tensor in state_tensors(optimizer, names).items()}
         tensors |= {f"carried/{index}": tensor for index, tensor in enumerate(self._carried)}
-        counters = {"place": self._place, "done": self._done, "losses": self._losses, "switched_at": self._switched_at}
-        return tensors | {f"loop/{name}": tensor for name, tensor in counters.items()}
+        counters = ("place", "done", "losses", "switched_at")
+        return tensors | {f"loop/{name}": getattr(self._ledger, name) for name in counters}

@@ -1,0 +1,72 @@
+"""An embedding whose gradient, on a GPU, is a kernel: `embedding.cu`.
+
+torch's takes 49 µs on an H200 for the 1,600 characters and 50 symbols of a step of the PTB.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .._kernels import KernelsFor
+from .._nvrtc import Kernel
+from .._precision import recording
+
+SOURCE = Path(__file__).with_name("embedding.cu")
+THREADS, COLUMNS = 512, 128
+"""As in the source: of a thread block."""
+
+MOST_LOOKS = 2**20
+"""Places times symbols: every symbol's thread blocks look through all places."""
+
+
+class Kernels(NamedTuple):
+    gradient: Kernel
+
+
+kernels_for = KernelsFor(SOURCE, Kernels, ("embedding_gradient",))
+
+
+class Embedding(nn.Embedding):
+    """torch's."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        plain = self.padding_idx is None and self.max_norm is None and not self.scale_grad_by_freq and not self.sparse
+        if plain and _pays(input, self.weight):
+            rows: Tensor = _Rows.apply(self.weight, input)  # type: ignore[no-untyped-call]
+            return rows
+        return super().forward(input)
+
+
+class _Rows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, symbols: Tensor) -> Tensor:
+        ctx.save_for_backward(symbols)
+        ctx.count = len(weight)
+        return F.embedding(symbols, weight)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        (symbols,) = ctx.saved_tensors
+        return embedding_gradient(gradient, symbols, ctx.count), None
+
+
+def embedding_gradient(gradient: Tensor, symbols: Tensor, count: int) -> Tensor:
+    """Row i of [count, k]: the sum of the rows of `gradient` […, k] where `symbols` […] is i. On a GPU, in float32."""
+    rows = gradient.flatten(0, -2)
+    rows = rows if rows.stride(1) == 1 else rows.contiguous()
+    out = rows.new_empty(count, rows.shape[1])
+    kernels = kernels_for(rows)
+    assert kernels is not None
+    grid = -(-rows.shape[1] // COLUMNS), count
+    kernels.gradient(grid, THREADS, symbols.flatten(), rows, out, *rows.shape, rows.stride(0))
+    return out
+
+
+def _pays(symbols: Tensor, weight: Tensor) -> bool:
+    if not weight.is_cuda or weight.dtype != torch.float32 or symbols.dtype != torch.int64 or recording(weight):
+        return False
+    return 0 < symbols.numel() * len(weight) <= MOST_LOOKS and symbols.dim() > 0 and kernels_for(weight) is not None
