@@ -149,6 +149,17 @@ def test_at_a_tie_the_gradient_is_a_subgradient() -> None:
             assert torch.linalg.svdvals(T + D)[0] >= supported - 1e-12
 
 
+@pytest.mark.parametrize("accuracy", [1e-12, 1e-10])
+def test_every_start_of_a_training_is_certified(accuracy: float, record: Recorder) -> None:
+    """Pairs of equal singular values, which rounding may turn into anything."""
+    for size in [*range(2, 40), 64, 94]:
+        T = start(size)
+        found = largest_singular(T, accuracy)
+        record(cases=1, worst_error=relative_error(T, found.norm))
+        assert found.certified
+        assert relative_error(T, found.norm) <= accuracy
+
+
 def test_second_derivatives_are_right(fast: None) -> None:
     for size in (2, 3, 5):
         assert torch.autograd.gradgradcheck(SpectralNorm(), near_tie(0.3, size).requires_grad_(), atol=1e-6)

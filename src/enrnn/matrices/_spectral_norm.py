@@ -9,7 +9,7 @@ from .._checks import square_matrix
 from .._precision import capturing, recording, working_dtype
 from ..spectrum import accuracy_for
 from ..spectrum._dense import power_of_two_above
-from ..spectrum._device import squaring_on_device
+from ..spectrum._device import scattered, squaring_on_device
 from ._eigenvalue_normalized import EigenvalueNormalized, Solved
 
 
@@ -111,18 +111,20 @@ class Largest(NamedTuple):
 def largest_singular(matrix: Tensor, accuracy: float) -> Largest:
     """The largest singular value of one float64 matrix: a fixed sequence of operations that looks at no value, for CUDA graphs.
 
-    T is scaled by a power of two to S, v is the dominant eigenvector of `SᵀS`, and `σ = ‖Sv‖`. Whatever v is, σ is no larger than
-    ‖S‖₂. Certified means that it is no smaller either, but for `accuracy`: `(1 + 2·accuracy)σ² I − SᵀS` has a Cholesky factor, so
-    that it is positive definite (to rounding, some m² units of it at worst). This asks for no gap below σ: where others are as
-    large, ‖T‖₂ has no derivative, but is convex, and `u vᵀ` is a subgradient. It makes up for what the eigenvalue solver leaves
-    open, which of two eigenvalues within 1e-7 of one another it has found. Three and more of them it does not certify, and there
-    is no v then.
+    T is scaled by a power of two to S, v is the dominant eigenvector of `SᵀS`, and `σ = ‖Sv‖`. (For that the columns of S are
+    scaled apart by a fraction of `accuracy`: of an eigenvalue that is there twice, as where training starts, rounding would make
+    a pair of which nothing is certain.) Whatever v is, σ is no larger than ‖S‖₂. Certified means that it is no smaller either,
+    but for `accuracy`: `(1 + 2·accuracy)σ² I − SᵀS` has a Cholesky factor, so that it is positive definite (to rounding, some m²
+    units of it at worst). This asks for no gap below σ: where others are as large, ‖T‖₂ has no derivative, but is convex, and
+    `u vᵀ` is a subgradient. It makes up for what the eigenvalue solver leaves open, which of two eigenvalues within 1e-7 of one
+    another it has found. Three and more of them it does not certify, and there is no v then.
     """
     finite = torch.isfinite(matrix).all()
     scale = power_of_two_above(torch.where(finite, matrix.abs().amax(), 0))
     scaled = torch.where(finite, matrix / scale, 0)
     gram = scaled.mT @ scaled
-    found = squaring_on_device(gram, accuracy).pair.right
+    apart = scaled * (1 + accuracy / 8 * scattered(len(matrix), matrix.device))
+    found = squaring_on_device(apart.mT @ apart, accuracy).pair.right
     # The eigenvectors of a double eigenvalue may come out complex: their real and imaginary parts are eigenvectors as well.
     parts = torch.view_as_real(found)  # [m, 2]
     lengths = torch.linalg.vector_norm(parts, dim=0)

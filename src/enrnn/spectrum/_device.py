@@ -158,7 +158,7 @@ def squaring_all_the_way(matrix: Tensor, accuracy: float = 1e-12) -> Found:
         if step % RESCALE == 0:
             power = power / torch.linalg.matrix_norm(power)
 
-    probes = _scattered(2 * size, matrix.device).view(2, size).mT
+    probes = scattered(2 * size, matrix.device).view(2, size).mT
     eigenvalue, other, right, plane = _in_plane(scaled, power @ probes)
     _, _, left, _ = _in_plane(scaled.mT, power.mT @ probes)  # leftᵀ is the left vector
     outside = torch.linalg.matrix_norm(power - plane @ (plane.mT @ power))  # of a power with norm 1
@@ -229,7 +229,7 @@ def _outside(vector: Tensor, x: Tensor) -> Tensor:
     return vector - (x @ vector) * x
 
 
-def _scattered(size: int, device: torch.device) -> Tensor:
+def scattered(size: int, device: torch.device) -> Tensor:
     """Numbers without a pattern to speak of, made on the device without a generator, which a graph could not draw from."""
     index = torch.arange(1, size + 1, dtype=torch.float64, device=device)
     numbers: Tensor = torch.frac(torch.sin(index * 12.9898) * 43758.5453)
