@@ -6,13 +6,16 @@ formed on the others. While a CUDA graph is captured they are:
     with Meanwhile(x):              # a layer
         with leaving():
             short = form_short()    #   an operator that has `with elsewhere(T):` around it
-        long, inputs = …            #   what follows runs beside the rest of it
+        with aside(x):
+            long = form_long()      #   any operations
+        inputs = …                  #   what follows runs beside the rest of both
     run(inputs, long, short)        # the current stream has waited
 
 Whoever says `leaving` must know that nothing touches the operator's results before `Meanwhile` ends. Outside of a graph nothing
-changes: there the host's launches take longer than such kernels. Autograd knows nothing of this. It is one operator's kernels
-that go elsewhere, and what they write is allocated there. That stream belongs to the current one, and waits for it whenever it
-is given something to do: so nothing is written over that is still being read.
+changes: there the host's launches take longer than such kernels. Autograd knows nothing of what goes `elsewhere`. It is one
+operator's kernels, and what they write is allocated there; their gradient runs on the current stream. What goes `aside` has its
+gradient there too, which is autograd's doing, and so is the waiting for it. Each of these streams belongs to the current one,
+and waits for it whenever it is given something to do: so nothing is written over that is still being read.
 """
 
 import contextlib
@@ -27,21 +30,21 @@ from ._precision import capturing
 
 
 class _Thread(threading.local):
-    """This thread's other streams; and within `Meanwhile`, which one it is, whether it may be used now, whether it has been, and
-    since when there is room beside it."""
+    """This thread's other streams; how many `Meanwhile`s it is in, and what these have to wait for; whether something may go
+    elsewhere now, and since when there is room beside it."""
 
     def __init__(self) -> None:
         self.streams: dict[tuple[int, int, int], torch.cuda.Stream] = {}
-        self.meanwhile: torch.cuda.Stream | None = None
+        self.depth = 0
+        self.pending: list[torch.cuda.Stream] = []
         self.leaving = False
-        self.used = False
         self.room: list[torch.cuda.Event] = []
 
 
 _thread = _Thread()
 
-BESIDE, ELSEWHERE, FORK = 0, 1, 2
-"""The numbers of the streams: of `recurrence/_beside.py`, of `elsewhere`, and of `Fork`."""
+BESIDE, ELSEWHERE, ASIDE, FORK = range(4)
+"""The numbers of the streams: of `recurrence/_beside.py`, of `elsewhere`, of `aside`, and of `Fork`."""
 
 
 def another(device: torch.device, number: int) -> torch.cuda.Stream | None:
@@ -86,24 +89,23 @@ class Fork:
 
 
 class Meanwhile:
-    """Within it an operator may be sent elsewhere; when it ends, the current stream waits for that. One within another waits for
-    what was sent in either."""
+    """Within it an operator may be sent elsewhere, and anything aside; when it ends, the current stream waits for that. One
+    within another waits for what was sent in either."""
 
     def __init__(self, like: Tensor) -> None:
-        self._stream = another(like.device, ELSEWHERE) if capturing(like) else None
+        self._captured = capturing(like)
 
     def __enter__(self) -> None:
-        if self._stream is not None:
-            self._outside = _thread.meanwhile, _thread.used
-            _thread.meanwhile, _thread.used = self._stream, _thread.used and _thread.meanwhile == self._stream
+        if self._captured:
+            _thread.depth += 1
 
     def __exit__(self, *_: object) -> None:
-        if self._stream is None:
+        if not self._captured:
             return
-        if _thread.used:
-            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
-        outside, used = self._outside
-        _thread.meanwhile, _thread.used = outside, used and outside != self._stream
+        _thread.depth -= 1
+        for stream in _thread.pending:
+            torch.cuda.current_stream(stream.device).wait_stream(stream)
+        _thread.pending.clear()
 
 
 @contextlib.contextmanager
@@ -122,14 +124,14 @@ def elsewhere(read: Tensor) -> Iterator[None]:
 
     `read`: what is read there, and may be freed before that.
     """
-    stream = _thread.meanwhile if _thread.leaving else None
-    if stream is None or stream.device != read.device:
+    stream = another(read.device, ELSEWHERE) if _thread.leaving and _thread.depth else None
+    if stream is None:
         yield
         return
     here = torch.cuda.current_stream(stream.device)
     stream.wait_stream(here)
     read.record_stream(stream)
-    _thread.used = True
+    _thread.pending.append(stream)
     _thread.room.clear()
     with torch.cuda.stream(stream):
         yield
@@ -137,10 +139,23 @@ def elsewhere(read: Tensor) -> Iterator[None]:
         here.wait_event(event)
 
 
+@contextlib.contextmanager
+def aside(like: Tensor) -> Iterator[None]:
+    """What is launched within it, `Meanwhile`, runs on another stream, beside what follows; and so does its gradient."""
+    stream = another(like.device, ASIDE) if _thread.depth else None
+    if stream is None:
+        yield
+        return
+    stream.wait_stream(torch.cuda.current_stream(stream.device))
+    _thread.pending.append(stream)
+    with torch.cuda.stream(stream):
+        yield
+
+
 def there_is_room() -> None:
     """What was launched up to now takes the whole chip, and what is launched from now on little of it: only from here on should
     anything run beside it."""
-    if _thread.leaving and _thread.meanwhile is not None:
+    if _thread.leaving and _thread.depth:
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         _thread.room.append(event)

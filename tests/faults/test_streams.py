@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,9 @@ from enrnn import _streams
 from enrnn.layers import _long_short
 from enrnn.matrices import _eigenvalue_normalized, _normalization
 from enrnn.spectrum import _solve
+from enrnn.training import ModelSettings, Network, OptimizerSettings, _step
+from enrnn.training._distributed import Processes
+from tests.training._runs import text_task
 
 
 class Stream:
@@ -50,7 +54,7 @@ class Detector(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.here, self.other = Stream("here"), Stream("elsewhere")
+        self.here, self.others = Stream("here"), dict[int, Stream]()
         self.current, self.races = self.here, list[str]()
         self.without_kernels = False
         self._written: dict[int, tuple[str, int]] = {}
@@ -67,6 +71,9 @@ class Detector(TorchDispatchMode):
 
     def event(self) -> Any:
         return _Event(self)
+
+    def another(self, device: torch.device, number: int) -> Stream:
+        return self.others.setdefault(number, Stream(f"stream {number}"))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -147,7 +154,7 @@ def detector(monkeypatch: pytest.MonkeyPatch) -> Detector:
     monkeypatch.setattr(_eigenvalue_normalized, "_normalized", normalized)
     monkeypatch.setattr(_normalization, "kernels_for", kernels_for)
     monkeypatch.setattr(_normalization, "pulled_back", lambda _, *rest: _eigenvalue_normalized._pulled_back(*rest))
-    monkeypatch.setattr(_streams, "another", lambda device, number: found.other)
+    monkeypatch.setattr(_streams, "another", found.another)
     for module in (_streams, _eigenvalue_normalized, _solve, _long_short):
         monkeypatch.setattr(module, "capturing", lambda like: True)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: found.current)
@@ -185,7 +192,7 @@ def went(detector: Detector, network: enrnn.ENRNN) -> bool:
         output, _ = network(torch.randn(3, 2, 5, dtype=next(network.parameters()).dtype))
         output.float().sum().backward()
     assert detector.races == []
-    return detector.other.clock["elsewhere"] > 0
+    return _streams.ELSEWHERE in detector.others
 
 
 GOES = {
@@ -240,3 +247,26 @@ def test_a_region_within_a_region_waits_for_its_own(detector: Detector) -> None:
                 pass
         found.add_(1)
     assert detector.races == []
+
+
+def test_a_step_of_training_touches_nothing_too_early(
+    detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batch is found beside the forming of its matrices; the state is carried on."""
+    monkeypatch.setattr(_step, "capturing", lambda like: True)
+    data = text_task(tmp_path).load()
+    model = ModelSettings(hidden_size=8, short_size=3, embedding=True, nonlinearity="relu", backend="torch")
+    step = _step.Step(Network(model, data), data, OptimizerSettings(), Processes())
+    step.start_epoch(0, 0)
+    with detector:
+        for _ in range(3):
+            step.guarded()
+    assert step.done == 3
+    assert detector.races == []
+    assert detector.others.keys() == {_streams.ELSEWHERE, _streams.ASIDE, _streams.FORK}
+
+
+def test_a_batch_that_is_not_waited_for_is_seen(detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Stream, "wait_stream", lambda *_: None)
+    with pytest.raises(AssertionError):
+        test_a_step_of_training_touches_nothing_too_early(detector, tmp_path, monkeypatch)

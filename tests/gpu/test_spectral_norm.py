@@ -148,7 +148,7 @@ def test_uncertified_steps_are_done_over_and_counted(at: list[int], monkeypatch:
 
     def unsure(matrix: Tensor, accuracy: float) -> object:
         found = solver(matrix, accuracy)
-        sure = found.certified & ~(steps[-1]._done + 1 == places).any()
+        sure = found.certified & ~(steps[-1]._ledger.done + 1 == places).any()
         return found._replace(norm=torch.where(sure, found.norm, 0), certified=sure)
 
     monkeypatch.setattr(_spectral_norm, "largest_singular", unsure)

@@ -1,4 +1,4 @@
-"""`W_S` formed on a stream of its own inside a CUDA graph: the same digits, however late that is."""
+"""`W_S` and `W_L` formed on streams of their own inside a CUDA graph: the same digits, however late these are."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import enrnn
 from enrnn import _streams
-from enrnn.matrices import _eigenvalue_normalized
+from enrnn.matrices import Cayley, _eigenvalue_normalized
 
 pytestmark = pytest.mark.gpu
 
@@ -102,6 +102,18 @@ def test_a_stream_that_is_late_changes_no_digit(settings: dict[str, Any], monkey
     assert different(exact[:1], exact[1:2]), "or a step would be no different from the one before"
     assert different(exact, replayed(network(**settings))) == []
     around(monkeypatch, lambda: torch.cuda._sleep(LATE))
+    assert different(exact, replayed(network(**settings))) == []
+    monkeypatch.undo()
+    real = Cayley.forward
+
+    def slow(*arguments: Any) -> Any:
+        torch.cuda._sleep(LATE)
+        result = real(*arguments)
+        torch.cuda._sleep(LATE)
+        result.register_hook(lambda gradient: torch.cuda._sleep(LATE))
+        return result
+
+    monkeypatch.setattr(Cayley, "forward", slow)
     assert different(exact, replayed(network(**settings))) == []
 
 

@@ -81,6 +81,22 @@ def test_a_captured_step_reads_the_rate_and_the_order_anew() -> None:
         assert different(one, other) == []
 
 
+def test_a_batch_that_is_late_changes_no_digit() -> None:
+    expected, step = step_of(), step_of()
+    OneByOne(expected).advance(4)
+    batch = step.data.batch
+
+    def late(*arguments: Any) -> Any:
+        torch.cuda._sleep(3_000_000)
+        result = batch(*arguments)
+        torch.cuda._sleep(3_000_000)
+        return result
+
+    step.data.batch = late  # type: ignore[method-assign]
+    Replayed(step, captured(step)).advance(4)
+    assert different(step, expected) == []
+
+
 def doubtful(step: Step, at: list[int]) -> None:
     """While captured, the eigenvalue solver is unsure of itself at these steps."""
     places = torch.tensor(at, device="cuda")

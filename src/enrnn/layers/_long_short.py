@@ -9,7 +9,7 @@ from torch.nn.utils import parametrize
 
 from .._checks import boolean, count_within, non_negative, one_of
 from .._precision import capturing, state_dtype
-from .._streams import leaving
+from .._streams import aside, leaving
 from ..matrices import (
     Cayley,
     EigenvalueNormalized,
@@ -103,11 +103,18 @@ class LongShort(RecurrentModule):
     def _form(self, suffix: str) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """`W_L`, `W_C` and `W_S`, each None where it has no rows or no columns."""
         short = self._form_short(f"weight_short{suffix}") if self.short_size else None  # first, to be formed beside the others
-        long = self._constrained(f"weight_long{suffix}") if self.long_size else None
+        long = self._form_long(f"weight_long{suffix}") if self.long_size else None
         coupling = getattr(self, f"weight_coupling{suffix}", None)
         if coupling is not None and short is not None:
             coupling = coupling.to(short.dtype)
         return long, coupling, short
+
+    def _form_long(self, name: str) -> Tensor:
+        like = next(self.parameters())
+        if capturing(like):
+            with aside(like):
+                return self._constrained(name)
+        return self._constrained(name)
 
     def _form_short(self, name: str) -> Tensor:
         if capturing(next(self.parameters())) and self._undisturbed(name):
