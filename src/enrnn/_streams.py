@@ -14,8 +14,9 @@ formed on the others. While a CUDA graph is captured they are:
 Whoever says `leaving` must know that nothing touches the operator's results before `Meanwhile` ends. Outside of a graph nothing
 changes: there the host's launches take longer than such kernels. Autograd knows nothing of what goes `elsewhere`. It is one
 operator's kernels, and what they write is allocated there; their gradient runs on the current stream. What goes `aside` has its
-gradient there too, which is autograd's doing, and so is the waiting for it. Each of these streams belongs to the current one,
-and waits for it whenever it is given something to do: so nothing is written over that is still being read.
+gradient there too, which is autograd's doing, and so is the waiting for it; a result that the current stream reads should be told
+of that (`record_stream`). Each of these streams belongs to the current one, and waits for it whenever it is given something to
+do: so nothing is written over that is still being read.
 """
 
 import contextlib
@@ -74,7 +75,7 @@ class Fork:
         if self._stream is not None:
             self._here = torch.cuda.current_stream(like.device)
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._event.record()
+            self._event.record(self._here)
 
     def __enter__(self) -> None:
         if self._stream is not None:

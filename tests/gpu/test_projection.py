@@ -8,7 +8,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import enrnn
-from enrnn.recurrence._projection import plainly_projected, projected, projection
+from enrnn.recurrence import _bias
+from enrnn.recurrence._projection import plainly_projected, projected
 from enrnn.training._embedding import Embedding
 from tests._record import Recorder
 
@@ -72,10 +73,27 @@ def test_it_can_be_differentiated_again() -> None:
     torch.testing.assert_close(*second)
 
 
-def test_the_operator_is_one_that_torch_accepts() -> None:
+def test_what_the_gradient_does_not_need_may_change() -> None:
     x, weight = torch.randn(300, 40, 2, device="cuda"), torch.randn(30, 2, device="cuda", requires_grad=True)
-    torch.library.opcheck(projection, (x, weight, torch.randn(30, device="cuda", requires_grad=True)))
-    torch.library.opcheck(projection, (x, None, torch.randn(2, device="cuda", requires_grad=True)))
+    bias = torch.randn(2, device="cuda", requires_grad=True)
+    out = projected(x, None, bias).sum()
+    x.add_(1)
+    out.backward()
+    out = projected(x.requires_grad_(), weight.detach(), torch.zeros(30, device="cuda", requires_grad=True)).sum()
+    with torch.no_grad():
+        x.add_(1)
+    out.backward()
+
+
+def test_a_graph_that_was_not_warmed_up_at_its_size_is_captured_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_bias, "_kernels", {})
+    x, bias = torch.randn(40, 33, 71, device="cuda"), torch.randn(71, device="cuda", requires_grad=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        projected(x, None, bias).sum().backward()
+    graph.replay()
+    assert bias.grad is not None
+    torch.testing.assert_close(bias.grad, torch.full_like(bias, 40 * 33))
 
 
 def test_a_layer_on_the_reference_is_projected_by_torch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,3 +122,13 @@ def test_the_gradient_of_an_embedding(shape: tuple[int, ...], width: int) -> Non
     torch.testing.assert_close(found[0].double(), exact, rtol=1e-5, atol=1e-4)
     strided = torch.autograd.grad(rows, embedding.weight, upstream.mT.contiguous().mT)[0]
     assert torch.equal(strided, found[0])
+
+
+def test_a_large_vocabulary_and_second_derivatives_of_an_embedding() -> None:
+    embedding, symbols = Embedding(70_000, 5, device="cuda"), torch.tensor([3, 69_999, 3], device="cuda")
+    (first,) = torch.autograd.grad(embedding(symbols).square().sum(), embedding.weight)
+    assert torch.equal(first.nonzero()[:, 0].unique(), torch.tensor([3, 69_999], device="cuda"))
+    (again,) = torch.autograd.grad(embedding(symbols).square().sum(), embedding.weight, create_graph=True)
+    torch.testing.assert_close(again, first)
+    (second,) = torch.autograd.grad(again.sum(), embedding.weight)
+    assert second[3].tolist() == [4.0] * 5

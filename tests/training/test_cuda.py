@@ -6,6 +6,7 @@ import dataclasses
 import os
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 import enrnn
 from enrnn.matrices import EigenvalueNormalized
 from enrnn.recipes import recipe
+from enrnn.recurrence import _op
 from enrnn.spectrum import dominant
 from enrnn.spectrum._device import squaring_on_device
 from enrnn.training import (
@@ -95,6 +97,27 @@ def test_a_batch_that_is_late_changes_no_digit() -> None:
     step.data.batch = late  # type: ignore[method-assign]
     Replayed(step, captured(step)).advance(4)
     assert different(step, expected) == []
+
+
+def test_two_layers_whose_gradients_run_aside_change_no_digit() -> None:
+    """The matrix of one layer is read for a long time after that of the other has its gradient."""
+    model = ModelSettings(hidden_size=40, short_size=16, options={"num_layers": 2})
+    expected, step = step_of(model=model), step_of(model=model)
+    OneByOne(expected).advance(3)
+    with mock.patch.object(_op, "engine_for", late(_op.engine_for)):
+        replay = captured(step)
+    Replayed(step, replay).advance(3)
+    assert different(step, expected) == []
+
+
+def late(engine_for: Any) -> Any:
+    """The recurrence begins late, forwards and back."""
+
+    def found(*arguments: Any) -> Any:
+        torch.cuda._sleep(3_000_000)
+        return engine_for(*arguments)
+
+    return found
 
 
 def doubtful(step: Step, at: list[int]) -> None:

@@ -196,11 +196,11 @@ class RecurrentLayer(RecurrentModule):
         """Form the matrices now, for all calls within it. While a CUDA graph is captured, what is launched before the first call,
         such as what finds its input, runs beside that; it must not look at the matrices."""
         with Meanwhile(next(self.parameters())):
-            self._formed = {suffix: self._form(suffix) for suffix, _ in self._suffixes()}
+            outside, self._formed = self._formed, {suffix: self._form(suffix) for suffix, _ in self._suffixes()}
             try:
                 yield
             finally:
-                del self._formed
+                self._formed = outside
 
     def _state_shape(self, x: Tensor) -> tuple[int, int, int]:
         return self.num_layers * self.num_directions, x.size(1), self.hidden_size

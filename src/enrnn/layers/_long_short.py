@@ -111,10 +111,14 @@ class LongShort(RecurrentModule):
 
     def _form_long(self, name: str) -> Tensor:
         like = next(self.parameters())
-        if capturing(like):
-            with aside(like):
-                return self._constrained(name)
-        return self._constrained(name)
+        if not capturing(like):
+            return self._constrained(name)
+        with aside(like):
+            long = self._constrained(name)
+        long.record_stream(
+            torch.cuda.current_stream(like.device)
+        )  # gradients of other layers run aside, perhaps while it is read
+        return long
 
     def _form_short(self, name: str) -> Tensor:
         if capturing(next(self.parameters())) and self._undisturbed(name):

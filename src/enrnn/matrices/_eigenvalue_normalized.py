@@ -191,13 +191,13 @@ def normalize_spectrum(
 def _normalized(
     T: Tensor, normalizing: Tensor, epsilon: float, solver: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    if not capturing(T) and not torch.isfinite(_largest(T)):
+    kernels = _normalization.kernels_for(T)
+    largest = torch.linalg.vector_norm(T, float("inf")) if kernels is None else _normalization.largest(kernels, T)
+    if not capturing(T) and not torch.isfinite(largest).all():
         nothing = torch.zeros_like(T)
         no = torch.zeros_like(normalizing)
         none = (no, no.clone(), no.clone(), no.clone(), no.clone())
         return T.clone(), nothing[0, 0].clone(), nothing, normalizing.clone(), *none
-    kernels = _normalization.kernels_for(T)
-    largest = _largest(T) if kernels is None else _normalization.largest(kernels, T)
     exact = spectrum.working_matrix(T)
     pair, fell_back, certified = spectrum.solve(exact, solver, spectrum.accuracy_for(T.dtype))
     if kernels is not None:
@@ -223,12 +223,6 @@ def _normalized(
         certified.to(T.device),
         torch.isfinite(largest),
     )
-
-
-def _largest(T: Tensor) -> Tensor:
-    """Of all |entries|; not finite if an entry is not."""
-    largest: Tensor = torch.linalg.vector_norm(T, float("inf"))
-    return largest
 
 
 @normalize_spectrum.register_fake

@@ -8,18 +8,19 @@ from torch.nn import functional as F
 
 from .._precision import autocasting, recording
 from . import _gram, _product
-from ._bias import bias_gradient
+from ._bias import sum_of_rows
 from ._cuda import in_rows
 
 LEAST_ROWS = 1024
 """Rows whose sum, the gradient of a bias, is worth a kernel."""
 
-LEAST_SIDE = 32
-"""Columns of a product that `product.cu` is taken for."""
+LEAST_COLUMNS = 32
+"""Of a product that `product.cu` is taken for."""
 
 
 def projected(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """[…, k] to […, n]. Without a weight, x with b added."""
+    """[…, k] to […, n]. Without a weight, x with b added. (Where `product.cu` multiplies, what is below 2⁻⁴⁰ of the largest of 32
+    neighbours in a row counts for nothing.)"""
     if _meant_for(x, weight, bias):
         result: Tensor = projection(x, weight, bias)
         return result
@@ -42,7 +43,7 @@ def _meant_for(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
         return False
     if not any(each.requires_grad for each in (x, *given)):
         return False
-    rows = x.numel() // max(1, x.shape[-1])
+    rows = _rows(x)
     if weight is None:
         return rows >= LEAST_ROWS
     n, k = weight.shape
@@ -51,10 +52,9 @@ def _meant_for(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
 
 @torch.library.custom_op("enrnn::projection", mutates_args=())
 def projection(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    rows = x.flatten(0, -2)
-    if weight is None or not _by_tensor_cores(rows, weight.mT):
-        return plainly_projected(x, weight, bias)
-    return _product.product(rows, weight.mT, bias).view(*x.shape[:-1], len(weight))
+    if weight is None or not _by_tensor_cores(x, weight.mT):
+        return plainly_projected(x, weight, bias).contiguous()
+    return _product.product(x.flatten(0, -2), weight.mT, bias).view(*x.shape[:-1], len(weight))
 
 
 @projection.register_fake
@@ -63,27 +63,28 @@ def _(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 
 
 @torch.library.custom_op("enrnn::projection_backward", mutates_args=())
-def projection_backward(gradient: Tensor, x: Tensor, weight: Tensor | None, wanted: list[bool]) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradients of x, of the weight and of the bias; those that are not wanted have no entries."""
-    of_x, of_weight, of_bias = wanted
-    rows, given = in_rows(gradient.flatten(0, -2)), x.flatten(0, -2)
+def projection_backward(
+    gradient: Tensor, x: Tensor | None, weight: Tensor | None, of_bias: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of x, if its weight is given; of the weight, if x is given; and of the bias. What is not wanted has no
+    entries."""
+    rows = in_rows(gradient.flatten(0, -2))
     grad_x, grad_weight, grad_bias = (gradient.new_empty(0) for _ in range(3))
-    if weight is not None and of_x:
+    if weight is not None:
         product = _product.product if _by_tensor_cores(rows, weight) else torch.mm
-        grad_x = product(rows, weight).view(x.shape)
-    if weight is not None and of_weight:
-        grad_weight = _weight_gradient(rows, given, x.shape[-2] if x.dim() > 2 else 1)
+        grad_x = product(rows, weight).view(*gradient.shape[:-1], weight.shape[1])
+    if x is not None:
+        grad_weight = _weight_gradient(rows, x.flatten(0, -2), x.shape[-2] if x.dim() > 2 else 1)
     if of_bias:
-        grad_bias = bias_gradient(rows[None], rows[None], "identity")
+        grad_bias = sum_of_rows(rows)
     return grad_x, grad_weight, grad_bias
 
 
 @projection_backward.register_fake
-def _(gradient: Tensor, x: Tensor, weight: Tensor | None, wanted: list[bool]) -> tuple[Tensor, Tensor, Tensor]:
-    shapes = [x.shape, (0,) if weight is None else weight.shape, (gradient.shape[-1],)]
-    there = [weight is not None and wanted[0], weight is not None and wanted[1], wanted[2]]
-    found = [gradient.new_empty(shape if is_there else (0,)) for shape, is_there in zip(shapes, there, strict=True)]
-    return found[0], found[1], found[2]
+def _(gradient: Tensor, x: Tensor | None, weight: Tensor | None, of_bias: bool) -> tuple[Tensor, Tensor, Tensor]:
+    n, new = gradient.shape[-1], gradient.new_empty
+    grad_x = new(0) if weight is None else new(*gradient.shape[:-1], weight.shape[1])
+    return grad_x, new(0) if x is None else new(n, x.shape[-1]), new(n if of_bias else 0)
 
 
 def _weight_gradient(rows: Tensor, given: Tensor, sequences: int) -> Tensor:
@@ -96,7 +97,7 @@ def _weight_gradient(rows: Tensor, given: Tensor, sequences: int) -> Tensor:
 
 
 def _by_tensor_cores(a: Tensor, b: Tensor) -> bool:
-    return _product.allowed(a, b) and _large(a.shape[0], a.shape[1], b.shape[1])
+    return _product.allowed(a, b) and _large(_rows(a), a.shape[-1], b.shape[1])
 
 
 def _large(m: int, k: int, n: int) -> bool:
@@ -105,26 +106,33 @@ def _large(m: int, k: int, n: int) -> bool:
     On an H200, in µs, beside cuBLAS: 1600 × 1030 × 50 with a bias, 15 beside 31; 1600 × 50 × 1030, 13 beside 10; 13720 × 129 ×
     468, 42 beside 63; 13720 × 96 × 64, 14 beside 9.
     """
-    return n >= LEAST_SIDE and ((k >= 512 and m * k * n >= 2**26) or (k >= 128 and m * k * n >= 2**27))
+    return n >= LEAST_COLUMNS and ((k >= 512 and m * k * n >= 2**26) or (k >= 128 and m * k * n >= 2**27))
+
+
+def _rows(x: Tensor) -> int:
+    """Of […, k], all dimensions but the last."""
+    return x.numel() // max(1, x.shape[-1])
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, weight, _ = inputs
-    ctx.save_for_backward(x, weight)
+    of_x, of_weight = ctx.needs_input_grad[:2]
+    ctx.identity = weight is None
+    ctx.save_for_backward(x if of_weight else None, weight if of_x else None)
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     x, weight = ctx.saved_tensors
-    wanted = list(ctx.needs_input_grad)
+    of_x, of_weight, of_bias = ctx.needs_input_grad[:3]
     if torch.is_grad_enabled():  # to be differentiated again
         rows = gradient.flatten(0, -2)
-        grad_x = gradient if weight is None else gradient @ weight
-        grad_weight = rows.mT @ x.flatten(0, -2) if wanted[1] else None
-        return grad_x if wanted[0] else None, grad_weight, rows.sum(0) if wanted[2] else None
-    grad_x, grad_weight, grad_bias = projection_backward(gradient, x, weight, wanted)
-    if weight is None:
-        grad_x = gradient
-    return (grad_x if wanted[0] else None, grad_weight if wanted[1] else None, grad_bias if wanted[2] else None)
+        grad_x = gradient @ weight if weight is not None else gradient
+        grad_weight = rows.mT @ x.flatten(0, -2) if x is not None else None
+        grad_bias = rows.sum(0)
+    else:
+        grad_x, grad_weight, grad_bias = projection_backward(gradient, x, weight, of_bias)
+        grad_x = gradient if ctx.identity else grad_x
+    return grad_x if of_x else None, grad_weight if of_weight else None, grad_bias if of_bias else None
 
 
 projection.register_autograd(_backward, setup_context=_setup_context)

@@ -79,7 +79,8 @@ def kernels_for(matrix: Tensor, core_source: str, core_shared: int) -> Kernels |
         if capturing(matrix):
             return None
         source = _nvrtc.text(SOURCE)
-        first = _nvrtc.load(source, dict.fromkeys(Kernels._fields[:9], 0), device)
+        names = [name for name in Kernels._fields if name not in ("core_power", "squares")]
+        first = _nvrtc.load(source, dict.fromkeys(names, 0), device)
         core = _nvrtc.load(core_source, {"core_power": core_shared}, device, TILES=2, BLOCKS=1)
         _kernels[device] = Kernels._make([*first, *core, _square.kernels_for(device)])
     if (matrix.shape[-1], device) not in _probes:
@@ -137,7 +138,7 @@ def _plainly_squared(power: Tensor, count: int) -> Tensor:
     """As `_square.squared`, by library products."""
     for step in range(1, count + 1):
         power = power @ power
-        if step % 5 == 0 and step < count:  # a norm of 1 falls to no less than (ρ/‖T‖)^32
+        if step % 5 == 0 or step == count:  # a norm of 1 falls to no less than (ρ/‖T‖)^32
             power = power / torch.linalg.vector_norm(power)
     return power
 

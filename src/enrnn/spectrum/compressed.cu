@@ -63,8 +63,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) largest(const double* matr
 
 // The matrix over the power of two just above its largest entry, as `power_of_two_above` has it. What is not finite stays so.
 extern "C" __global__ void __launch_bounds__(THREADS) scaled(const double* matrix, const double* shares, double* result, double* scale, long long count) {
-    let_the_next_begin();
     wait_for_the_one_before();
+    let_the_next_begin();
     double most = 0.0;
     for (int i = threadIdx.x % 32; i < SHARES; i += 32) most = larger(most, shares[i]);
     most = warp_largest(most);
@@ -80,7 +80,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) scaled(const double* matri
 // the memory that is written; so that one is waited for at the end only, for the sake of those that come after. There are few thread blocks, for
 // they keep their places until then.
 extern "C" __global__ void __launch_bounds__(256, 2) missed(const double* P, const double* X, const double* R, double* shares, long long size) {
-    let_the_next_begin();
     constexpr int TILE = 64, DEPTH = 16;
     __shared__ double left[DEPTH][TILE + 1], right[DEPTH][TILE];
     __shared__ double part[8];
@@ -126,6 +125,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) missed(const double* P, con
         for (int i = 0; i < 8; i++) sum += part[i];
         shares[blockIdx.x] = sum;
     }
+    let_the_next_begin();
     wait_for_the_one_before();
 }
 
@@ -166,17 +166,17 @@ extern "C" __global__ void __launch_bounds__(THREADS) inner(
 extern "C" __global__ void __launch_bounds__(256) apply(const double* X, const double* M, double* Z, long long size) {
     wait_for_the_one_before();
     let_the_next_begin();
-    __shared__ double rows[8][WIDTH], factor[WIDTH][WIDTH];
+    __shared__ double rows[8][WIDTH], factor[WIDTH * WIDTH];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const long long first = 8LL * blockIdx.x;
     for (int i = threadIdx.x; i < 8 * WIDTH; i += 256) rows[i / WIDTH][i % WIDTH] = first + i / WIDTH < size ? X[first * WIDTH + i] : 0.0;
 #pragma unroll
-    for (int i = 0; i < WIDTH * WIDTH; i += 256) factor[0][i + threadIdx.x] = M[i + threadIdx.x];
+    for (int i = 0; i < WIDTH * WIDTH; i += 256) factor[i + threadIdx.x] = M[i + threadIdx.x];
     __syncthreads();
     double sums[2] = {};
 #pragma unroll 16
     for (int k = 0; k < WIDTH; k++)
-        for (int h = 0; h < 2; h++) sums[h] += rows[warp][k] * factor[k][lane + 32 * h];
+        for (int h = 0; h < 2; h++) sums[h] += rows[warp][k] * factor[k * WIDTH + lane + 32 * h];
     if (first + warp < size)
         for (int h = 0; h < 2; h++) Z[(first + warp) * WIDTH + lane + 32 * h] = sums[h];
 }

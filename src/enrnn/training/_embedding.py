@@ -30,7 +30,7 @@ kernels_for = KernelsFor(SOURCE, Kernels, ("embedding_gradient",))
 
 
 class Embedding(nn.Embedding):
-    """torch's."""
+    """torch's, with a gradient of our own where that is the faster one."""
 
     def forward(self, input: Tensor) -> Tensor:
         plain = self.padding_idx is None and self.max_norm is None and not self.scale_grad_by_freq and not self.sparse
@@ -42,15 +42,21 @@ class Embedding(nn.Embedding):
 
 class _Rows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weight: Tensor, symbols: Tensor) -> Tensor:
-        ctx.save_for_backward(symbols)
-        ctx.count = len(weight)
+    def forward(weight: Tensor, symbols: Tensor) -> Tensor:
         return F.embedding(symbols, weight)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
+        weight, symbols = inputs
+        ctx.save_for_backward(symbols)
+        ctx.count = len(weight)
+
+    @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (symbols,) = ctx.saved_tensors
+        if torch.is_grad_enabled():  # to be differentiated again
+            zeros = gradient.new_zeros(ctx.count, gradient.shape[-1])
+            return zeros.index_add(0, symbols.flatten(), gradient.flatten(0, -2)), None
         return embedding_gradient(gradient, symbols, ctx.count), None
 
 
@@ -61,7 +67,7 @@ def embedding_gradient(gradient: Tensor, symbols: Tensor, count: int) -> Tensor:
     out = rows.new_empty(count, rows.shape[1])
     kernels = kernels_for(rows)
     assert kernels is not None
-    grid = -(-rows.shape[1] // COLUMNS), count
+    grid = count, -(-rows.shape[1] // COLUMNS)
     kernels.gradient(grid, THREADS, symbols.flatten(), rows, out, *rows.shape, rows.stride(0))
     return out
 

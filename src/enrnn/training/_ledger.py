@@ -50,7 +50,7 @@ class Ledger:
         self.stopped = torch.zeros((), dtype=torch.bool, device=device)
         """Whether a step was taken back."""
         self._seen = torch.zeros(2, dtype=torch.int32, device=device)
-        kernels_for(torch.empty(1, device=device))  # while it may still be loaded
+        kernels_for(torch.empty(1, dtype=torch.float32, device=device))  # while it may still be loaded
 
     def judge(self, values: Sequence[Tensor], flags: Sequence[Tensor]) -> Tensor:
         """Whether all values are finite, no flag is up and nothing had stopped before; if not, it has stopped now."""

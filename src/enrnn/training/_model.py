@@ -23,6 +23,13 @@ State = tuple[Tensor, ...]
 """What goes on to the next batch: all tensors of the layer's state in a row, each `[…, B, n]` of three dimensions."""
 
 
+class Head(nn.Linear):
+    """torch's, by kernels of ours where these pay."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return projected(input, self.weight, self.bias)
+
+
 class Network(nn.Module):
     """`outputs, state = network(inputs, state)`; outputs are what the task's loss wants.
 
@@ -37,17 +44,18 @@ class Network(nn.Module):
         self.reads = data.reads
         self.symbols = isinstance(data.input, Symbols)
         size = data.input.count if isinstance(data.input, Symbols) else data.input.size
+        plain = settings.backend == "reference"  # to be differentiated as often as one likes
         self.embedding: nn.Embedding | None = None
         if settings.embedding_size is not None:
             if not self.symbols:
                 raise ValueError(f"model.embedding is for tasks whose input is symbols; that of {data.name} is numbers")
-            self.embedding = Embedding(size, settings.embedding_size)
+            self.embedding = (nn.Embedding if plain else Embedding)(size, settings.embedding_size)
             nn.init.xavier_uniform_(self.embedding.weight)
             size = settings.embedding_size
         elif self.symbols:
             self.register_buffer("table", torch.eye(size), persistent=False)
         self.layer = layer_of(settings, size)
-        self.head = nn.Linear(settings.hidden_size, data.output_size)
+        self.head = (nn.Linear if plain else Head)(settings.hidden_size, data.output_size)
         nn.init.xavier_uniform_(self.head.weight)
         bound = math.sqrt(3 / data.output_size) if settings.head_bias == "glorot" else 0.0
         nn.init.uniform_(self.head.bias, -bound, bound)
@@ -67,7 +75,7 @@ class Network(nn.Module):
         if hidden is not None and isinstance(self.layer, ClockworkRNN):
             self._check_clock(len(inputs))
         states, final = self.layer(inputs, hidden)
-        outputs = projected(states[-1] if self.reads == "last" else states, self.head.weight, self.head.bias)
+        outputs: Tensor = self.head(states[-1] if self.reads == "last" else states)
         return outputs, tuple(self._flat(final))
 
     def first_state(self, batch_size: int) -> State:

@@ -11,7 +11,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 2) embedding_gradient(
     __shared__ int found[WARPS][AT_ONCE];
     __shared__ float part[WARPS][COLUMNS][32];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const long long symbol = blockIdx.y, column = 32LL * COLUMNS * blockIdx.x + lane, share = (count + WARPS - 1) / WARPS;
+    const long long symbol = blockIdx.x, column = 32LL * COLUMNS * blockIdx.y + lane, share = (count + WARPS - 1) / WARPS;
     const long long end = min(count, (warp + 1) * share);
     float sum[COLUMNS] = {};
     for (long long start = warp * share; start < end; start += AT_ONCE) {

@@ -36,7 +36,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) judge(const __grid_constan
         last = atomicInc(seen + 1, gridDim.x - 1) == gridDim.x - 1;  // and from there to zero
         if (last) {
             __threadfence();
-            before = *stopped || atomicExch(seen, 0u) != 0u;
+            before = atomicExch(seen, 0u) != 0u;
+            before |= *stopped;
         }
     }
     __syncthreads();

@@ -1,0 +1,77 @@
+"""The operator behind a layer's way in and a network's way out. (Its kernels: tests/gpu/test_projection.py.)"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from torch import Tensor
+
+from enrnn.recurrence._projection import plainly_projected, projection
+from enrnn.training import ModelSettings, Network
+from enrnn.training._embedding import Embedding
+from enrnn.training._model import Head
+from tests.training._runs import ADDING
+
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def given(device: str, weighted: bool, biased: bool) -> list[Tensor | None]:
+    generator = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(*shape, generator=generator).to(device) for shape in ((7, 5, 3), (4, 3)))
+    bias = torch.randn(4 if weighted else 3, generator=generator).to(device)
+    return [x, weight if weighted else None, bias if biased else None]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize(("weighted", "biased"), [(True, True), (True, False), (False, True)])
+def test_values_and_all_gradients_that_are_wanted(device: str, weighted: bool, biased: bool) -> None:
+    for wanted in itertools.product([False, True], repeat=3):
+        results = []
+        for function in (projection, plainly_projected):
+            tensors = given(device, weighted, biased)
+            for each, is_wanted in zip(tensors, wanted, strict=True):
+                if each is not None:
+                    each.requires_grad_(is_wanted)
+            out = function(*tensors)  # type: ignore[operator]
+            if out.requires_grad:
+                (out * torch.arange(out.numel(), device=device).view_as(out)).sum().backward()
+            results.append([out.detach(), *(None if each is None else each.grad for each in tensors)])
+        for found, exact in zip(*results, strict=True):
+            assert (found is None) == (exact is None)
+            if found is not None:
+                torch.testing.assert_close(found, exact)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_torch_accepts_the_operator(device: str) -> None:
+    x, weight, bias = given(device, True, True)
+    assert x is not None
+    for each in (x, x.transpose(0, 1), x.clone().requires_grad_()):
+        for others in [(weight, bias), (weight, None), (None, torch.ones(3, device=device))]:
+            for other in others:
+                if other is not None:
+                    other.requires_grad_()
+            torch.library.opcheck(projection, (each, *others))
+
+
+def test_a_network_on_the_reference_has_torchs_own_ends() -> None:
+    data = ADDING.load()
+    for backend, head in [("auto", Head), ("reference", torch.nn.Linear)]:
+        network = Network(ModelSettings(hidden_size=6, short_size=3, backend=backend), data)
+        assert type(network.head) is head
+        seen: list[Tensor] = []
+        network.head.register_forward_hook(lambda module, given, out: seen.append(out))  # noqa: B023
+        outputs, _ = network(torch.randn(12, 4, 2))
+        assert seen[0] is outputs
+
+
+def test_an_embedding_on_a_cpu_is_torchs() -> None:
+    embedding, symbols = Embedding(7, 3), torch.tensor([[1, 2], [2, 6]])
+    plain = torch.nn.Embedding.from_pretrained(embedding.weight.detach().clone(), freeze=False)
+    for each in (embedding, plain):
+        each(symbols).square().sum().backward()
+    assert embedding.weight.grad is not None
+    assert plain.weight.grad is not None
+    assert torch.equal(embedding.weight.grad, plain.weight.grad)
