@@ -2,8 +2,8 @@
 
     python benchmarks/training_step.py [characters/enrnn adding/enrnn …] [--rounds 4] [--json FILE]
 
-Twice, in turns: as it is, with W_L and the projection formed beside W_S, and with everything one after the other. The data of a
-recipe must be there, as for `enrnn train`.
+Twice, in turns: as it is, with W_S, W_L and the batch formed beside one another, and with everything one after the other. The data
+of a recipe must be there, as for `enrnn train`, and enough for an epoch of six steps.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -39,6 +40,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("training_step.py: torch sees no CUDA device here, and this is about GPUs")
 
+    warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")  # of a warm-up on one stream and a capture on another
     print(f"microseconds a step; {torch.cuda.get_device_name(0)}, torch {torch.__version__}")
     print(f"{'recipe':<24}{'in order':>10}{'beside':>10}{'ratio':>8}", flush=True)
     found = {}
