@@ -2,8 +2,8 @@
 
     python benchmarks/training_step.py [characters/enrnn adding/enrnn …] [--rounds 4] [--json FILE]
 
-Twice, in turns: as it is, with W_S, W_L and the batch formed beside one another, and with everything one after the other. The data
-of a recipe must be there, as for `enrnn train`, and enough for an epoch of six steps.
+Twice, in turns: as it is, with W_S, W_L and the batch formed beside one another, and with everything one after the other. The
+data of a recipe must be there, as for `enrnn train`.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ def step_of(name: str, device: str) -> Step:
 def microseconds(step: Step, replay: Callable[[], None]) -> float:
     """Of a step, on the average over the first of an epoch."""
     count = min(REPLAYS, len(step.order) - WARM_UP)
+    if count < 1:
+        sys.exit(f"training_step.py: an epoch must have more than {WARM_UP} steps, and has {len(step.order)}")
     step.start_epoch(0, 0)
     for _ in range(WARM_UP):
         replay()
