@@ -40,7 +40,7 @@ def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("training_step.py: torch sees no CUDA device here, and this is about GPUs")
 
-    warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")  # of a warm-up on one stream and a capture on another
+    warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")  # torch's; `enrnn train` has none
     print(f"microseconds a step; {torch.cuda.get_device_name(0)}, torch {torch.__version__}")
     print(f"{'recipe':<24}{'in order':>10}{'beside':>10}{'ratio':>8}", flush=True)
     found = {}

@@ -56,6 +56,34 @@ def test_torch_accepts_the_operator(device: str) -> None:
             torch.library.opcheck(projection, (each, *others))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_what_no_gradient_needs_may_change_before_it_and_what_one_needs_may_not(device: str) -> None:
+    x, weight, bias = given(device, True, True)
+    assert x is not None
+    assert weight is not None
+    assert bias is not None
+    alone = torch.ones(3, device=device, requires_grad=True)
+    out = projection(x, None, alone).sum()
+    x.add_(1)
+    out.backward()
+    assert alone.grad is not None
+    assert alone.grad.tolist() == [35.0] * 3
+
+    leaf = torch.zeros_like(x).requires_grad_()
+    given_x = leaf * 1
+    out = projection(given_x, weight, bias.requires_grad_()).sum()
+    with torch.no_grad():
+        given_x.add_(1)
+    out.backward()
+    assert leaf.grad is not None
+    torch.testing.assert_close(leaf.grad, weight.sum(0).expand_as(leaf))
+
+    out = projection(x, weight.requires_grad_(), None).sum()
+    x.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out.backward()
+
+
 def test_a_network_on_the_reference_has_torchs_own_ends() -> None:
     data = ADDING.load()
     for backend, head in [("auto", Head), ("reference", torch.nn.Linear)]:

@@ -48,8 +48,7 @@ class Step:
         attach(model, *self.optimizers)
         self._trained = [p for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]]
         self._matrices = [module for module in model.modules() if isinstance(module, Matrix)]
-        self._layers = [module for module in model.modules() if isinstance(module, ENRNN)]
-        self._short = [part for layer in self._layers for part in layer._short_parts()]
+        self._short = [part for module in model.modules() if isinstance(module, ENRNN) for part in module._short_parts()]
         self.order = self._processes.share(data.order("train", 0)).clone()  # [steps of an epoch, B]
         self._ledger = Ledger(data.device, len(self._short))
         first = model.first_state(self.order.shape[1]) if data.carries_state else ()
@@ -126,7 +125,7 @@ class Step:
             "spectral_radius": max(radii),
             "switched_at": min(switched) if switched else None,
             "fallbacks": fallbacks,
-            "nearly_defective": sum(int(layer.nearly_defective.sum()) for layer in self._layers),
+            "nearly_defective": sum(int(part.nearly_defective) for part in self._short),
         }
 
     def _gradients(self) -> Tensor:
