@@ -52,15 +52,17 @@ def beside(begun: Any, work: Callable[[], None], device: torch.device) -> None:
 
 
 def at_once(first: Callable[[], None], second: Callable[[], None] | None, device: torch.device) -> None:
-    """Both, in any order; on a GPU the second beside the first."""
+    """Both, in any order; on a GPU the second beside the first, which is launched first and so finds its places free."""
     side = None if second is None else _side(device)
-    if second is not None and side is not None:
-        side.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(side):
-            second()
-        second = None
+    begin = None if side is None else torch.cuda.current_stream(device).record_event()
     first()
-    if second is not None:
+    if second is None:
+        return
+    if side is None or begin is None:
+        second()
+        return
+    side.wait_event(begin)
+    with torch.cuda.stream(side):
         second()
 
 

@@ -19,14 +19,14 @@ SHARES = 64
 """Shares of the rows that are summed at once: with 160 units, 320 thread blocks."""
 
 
-def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str) -> Tensor:
+def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str, out: Tensor | None = None) -> Tensor:
     """As `_torch.bias_gradient`, by the kernel."""
     if not _trusted(states.device):
-        return _torch.bias_gradient(states, grad_z, nonlinearity)
+        return _torch.bias_gradient(states, grad_z, nonlinearity, out)
     parts = NONLINEARITIES[nonlinearity].parts
     h, dz = states.flatten(0, 1), grad_z.flatten(0, 1)
     units = h.shape[1] // parts
-    shares, total = h.new_empty(min(SHARES, -(-len(h) // 8)), units), h.new_empty(units)
+    shares, total = h.new_empty(min(SHARES, -(-len(h) // 8)), units), h.new_empty(units) if out is None else out
     rule = {"modrelu": 1, "paired_modrelu": 2}.get(nonlinearity, 0)
     across = -(-units // 32)
     _kernel(rule, h.device)((across, len(shares)), 256, h, dz, shares, *h.shape, h.stride(0), dz.stride(0))

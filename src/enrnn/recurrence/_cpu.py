@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..nonlinearities import NONLINEARITIES
+from . import _torch
 
 WORK_OF_A_THREAD = 1_000_000  # multiply-adds, some 15 µs: for less it is not worth waking one
 PIECES = 8  # of a sum over all steps, whatever the number of threads, so that it does not change a digit
@@ -102,10 +102,10 @@ def backward(
     _in_slices(sweep, steps, batch, n, lengths)
 
 
-def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str) -> Tensor:
+def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str, out: Tensor | None = None) -> Tensor:
     """The gradient of the bias from what the sweeps left, in one pass over it where torch would take five."""
     if nonlinearity != "modrelu":
-        return NONLINEARITIES[nonlinearity].bias_gradient(states, grad_z).sum((0, 1))
+        return _torch.bias_gradient(states, grad_z, nonlinearity, out)
     from ._cpu_kernels import signed_sum
 
     steps, batch, n = states.shape
@@ -121,7 +121,8 @@ def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str) -> Tensor:
             add_up(piece)
     else:
         list(_pool().map(add_up, range(len(totals))))
-    return totals.sum(0).to(states.dtype)
+    total = totals.sum(0).to(states.dtype)
+    return total if out is None else out.copy_(total)
 
 
 def pack(right: Tensor, groups: list[list[int]]) -> Tensor:

@@ -1,5 +1,6 @@
 """The sweeps as one CUDA kernel each, `recurrence.cu` or, for many sequences, `wide.cu`, compiled at run time."""
 
+import ctypes
 import functools
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from ._shapes import Limits, Shape, layout_for, shape_for
 from ._wide import Wide
 
 NONLINEARITIES_SOURCE = Path(__file__).with_name("nonlinearities.cu")
+BLOCKS_SOURCE = Path(__file__).with_name("blocks.cu")
 SOURCE = Path(__file__).with_name("recurrence.cu")
 WIDE_SOURCE = Path(__file__).with_name("wide.cu")
 SIGMA = {"modrelu": 0, "relu": 1, "tanh": 2, "identity": 3, "paired_modrelu": 4, "leaky_relu": 5}
@@ -140,13 +142,28 @@ def as_vector(values: Tensor | None) -> Tensor | None:
     return (values if values.is_floating_point() else values.long()).contiguous()
 
 
+class Block(ctypes.Structure):
+    """A block of the matrix, with any strides, as in the source."""
+
+    _fields_ = (("start", ctypes.c_void_p), ("down", ctypes.c_longlong), ("right", ctypes.c_longlong))
+
+
+class Matrix(ctypes.Structure):
+    """The argument of `pack`, as in the source."""
+
+    _fields_ = (("blocks", Block * 3), ("n", ctypes.c_longlong), ("q", ctypes.c_longlong))
+
+
 def _packed(weight: Tensor | Blocks, n: int, kernels: "Kernels") -> Tensor:
     """The matrix as the sweep's threads want it. A plain one is all long."""
-    long, coupling, short = (weight, None, None) if isinstance(weight, Tensor) else weight
-    blocks = (None if block is None else block.contiguous() for block in (long, coupling, short))
+    given = (weight, None, None) if isinstance(weight, Tensor) else weight
+    matrix = Matrix(n=n, q=len(given[0]))
+    for index, block in enumerate(given):
+        if block is not None:
+            matrix.blocks[index] = Block(block.data_ptr(), *block.stride())
     grid, threads, numbers = kernels.layout.packing
-    packed = long.new_empty(numbers)
-    kernels.pack(grid, threads, *blocks, packed, n, long.shape[0])
+    packed = given[0].new_empty(numbers)
+    kernels.pack(grid, threads, matrix, packed)
     return packed
 
 
@@ -182,7 +199,7 @@ def _kernels_for(
 
 def source(layout: Shape | Wide) -> str:
     """The text of the kernels."""
-    return _nvrtc.text(NONLINEARITIES_SOURCE, WIDE_SOURCE if isinstance(layout, Wide) else SOURCE)
+    return _nvrtc.text(NONLINEARITIES_SOURCE, BLOCKS_SOURCE, WIDE_SOURCE if isinstance(layout, Wide) else SOURCE)
 
 
 def defines(layout: Shape | Wide, nonlinearity: str, backward: bool, lengths: bool, limits: Limits) -> dict[str, int]:

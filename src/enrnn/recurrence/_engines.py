@@ -21,8 +21,8 @@ class Engine(NamedTuple):
     name: str
     forward: Callable[..., None]
     backward: Callable[..., None]
-    bias_gradient: Callable[[Tensor, Tensor, str], Tensor]
-    """The gradient of the bias from the states, `dz` and the nonlinearity."""
+    bias_gradient: Callable[[Tensor, Tensor, str, Tensor], Tensor]
+    """The gradient of the bias from the states, `dz` and the nonlinearity, and where it goes."""
     whole: bool
     """Whether `[[W_L, W_C], [0, W_S]]` is best run as the one matrix it is, or else the short part first, then the long part."""
 

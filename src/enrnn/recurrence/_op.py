@@ -169,10 +169,10 @@ def recurrence_backward(
         weigh(1)
 
     def add_up() -> None:
-        if bias is not None:
-            grad_bias.copy_(engine.bias_gradient(states, grad_z, nonlinearity))
         if before is not None:
             grad_initial[:, -before.shape[-1] :] += before
+        if bias is not None:
+            engine.bias_gradient(states, grad_z, nonlinearity, grad_bias)
 
     if states.numel() == 0:
         return grad_z, grad_initial, grad_bias, grad_rows, grad_short

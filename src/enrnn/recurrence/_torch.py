@@ -57,5 +57,6 @@ def backward(
     grad_initial.copy_(carried)
 
 
-def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str) -> Tensor:
-    return NONLINEARITIES[nonlinearity].bias_gradient(states, grad_z).sum((0, 1))
+def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str, out: Tensor | None = None) -> Tensor:
+    """Summed over all steps and sequences; in `out`, if that is given."""
+    return torch.sum(NONLINEARITIES[nonlinearity].bias_gradient(states, grad_z), (0, 1), out=out)

@@ -219,14 +219,9 @@ __device__ int slot_of(int group, int r) {
 
 // Lay out W = [[W_L, W_C], [0, W_S]], or its transpose in the reverse sweep, as the threads of `sweep` want it: block (rank, chunk, k)
 // of this grid writes, for each thread of block `rank` of a cluster, the k-th four weights of that chunk.
-extern "C" __global__ void __launch_bounds__(THREADS) pack(
-    const float* long_long,                     // [q, q]
-    const float* long_short,                    // [q, n - q] or null
-    const float* short_short,                   // [n - q, n - q]
-    float4* packed, long long size, long long long_size)
-{
+extern "C" __global__ void __launch_bounds__(THREADS) pack(const __grid_constant__ Matrix matrix, float4* packed) {
     let_the_next_begin();
-    const int n = (int)size, q = (int)long_size, s = n - q;
+    const int n = (int)matrix.n, q = (int)matrix.q;
     const int rank = blockIdx.x / QUADS / (CHUNKS + SHARED_CHUNKS), chunk = blockIdx.x / QUADS % (CHUNKS + SHARED_CHUNKS);
     const int lane = threadIdx.x % LANES, group = (rank * THREADS + threadIdx.x) / LANES;
     float quad[4] = {};
@@ -236,11 +231,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) pack(
         if (r >= ROWS) continue;
         const int row = SPLIT ? r : row_of<ROWS / PARTS, LANES / 2>(r / PARTS, lane) * PARTS + r % PARTS;
         const int here = unit_of(slot_of(group, row), n, q), there = unit_of((chunk * LANES + lane) * V + e, n, q);
-        if (here < 0 || there < 0) continue;
-        const long long y = BACKWARD ? there : here, x = BACKWARD ? here : there;
-        if (y < q && x < q) quad[i] = long_long[y * q + x];
-        else if (y < q && long_short) quad[i] = long_short[y * s + x - q];
-        else if (y >= q && x >= q) quad[i] = short_short[(y - q) * s + x - q];
+        if (here >= 0 && there >= 0) quad[i] = BACKWARD ? matrix.at(there, here) : matrix.at(here, there);
     }
     packed[blockIdx.x * THREADS + threadIdx.x] = make_float4(quad[0], quad[1], quad[2], quad[3]);
 }

@@ -68,20 +68,13 @@ __device__ void split(float low, float high, unsigned (&word)[PIECES]) {
 
 // Lay out W, or its transpose in the reverse sweep: a warp for each of TILES × TILES tiles. Within one, columns c and c + 8 are neighbours, as
 // rows r and r + 8 of the product are the same lane's.
-extern "C" __global__ void __launch_bounds__(32) pack(
-    const float* long_long,                     // [q, q]
-    const float* long_short,                    // [q, n - q] or null
-    const float* short_short,                   // [n - q, n - q]
-    uint4* packed, long long size, long long long_size)
-{
+extern "C" __global__ void __launch_bounds__(32) pack(const __grid_constant__ Matrix matrix, uint4* packed) {
     let_the_next_begin();
-    const int n = (int)size, q = (int)long_size, s = n - q, lane = threadIdx.x;
+    const int n = (int)matrix.n, q = (int)matrix.q, lane = threadIdx.x;
     const auto weight = [&](int row, int column) {
         const int here = unit_of(blockIdx.x / TILES, row, n, q), there = unit_of(blockIdx.x % TILES, column, n, q);
         if (here < 0 || there < 0) return 0.f;
-        const long long i = BACKWARD ? there : here, j = BACKWARD ? here : there;
-        if (i < q) return j < q ? long_long[i * q + j] : long_short ? long_short[i * s + j - q] : 0.f;
-        return j < q ? 0.f : short_short[(i - q) * s + j - q];
+        return BACKWARD ? matrix.at(there, here) : matrix.at(here, there);
     };
     unsigned word[4][PIECES];
 #pragma unroll
