@@ -32,7 +32,7 @@ from ._precision import capturing
 
 class _Thread(threading.local):
     """This thread's other streams; how many `Meanwhile`s it is in, and what these have to wait for; whether something may go
-    elsewhere now, and since when there is room beside it."""
+    elsewhere now, and since when there is room beside it; and what is being read."""
 
     def __init__(self) -> None:
         self.streams: dict[tuple[int, int, int], torch.cuda.Stream] = {}
@@ -40,12 +40,13 @@ class _Thread(threading.local):
         self.pending: list[torch.cuda.Stream] = []
         self.leaving = False
         self.room: list[torch.cuda.Event] = []
+        self.read: list[torch.cuda.Event] = []
 
 
 _thread = _Thread()
 
-BESIDE, ELSEWHERE, ASIDE, FORK = range(4)
-"""The numbers of the streams: of `recurrence/_beside.py`, of `elsewhere`, of `aside`, and of `Fork`."""
+BESIDE, ELSEWHERE, ASIDE, FORK, READING = range(5)
+"""The numbers of the streams: of `recurrence/_beside.py`, of `elsewhere`, of `aside`, of `Fork`, and of `reading`."""
 
 
 def another(device: torch.device, number: int) -> torch.cuda.Stream | None:
@@ -160,3 +161,32 @@ def there_is_room() -> None:
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         _thread.room.append(event)
+
+
+@contextlib.contextmanager
+def reading(like: Tensor) -> Iterator[None]:
+    """What is launched within it reads what a step of training changes, and runs beside that step: whoever changes such a thing
+    before `all_is_read` says `before_writing` first. Outside of a graph nothing changes."""
+    stream = another(like.device, READING) if capturing(like) else None
+    if stream is None:
+        yield
+        return
+    stream.wait_stream(torch.cuda.current_stream(stream.device))
+    with torch.cuda.stream(stream):
+        yield
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+    _thread.read[:] = [event]  # one from a capture that failed is of no use
+
+
+def before_writing() -> bool:
+    """The current stream waits for what is being read, if anything is."""
+    for event in _thread.read:
+        torch.cuda.current_stream().wait_event(event)
+    return bool(_thread.read)
+
+
+def all_is_read() -> None:
+    """From now on all that the current stream does comes after it."""
+    before_writing()
+    _thread.read.clear()

@@ -263,10 +263,32 @@ def test_a_step_of_training_touches_nothing_too_early(
             step.guarded()
     assert step.done == 3
     assert detector.races == []
-    assert detector.others.keys() == {_streams.ELSEWHERE, _streams.ASIDE, _streams.FORK}
+    assert detector.others.keys() == {_streams.ELSEWHERE, _streams.ASIDE, _streams.FORK, _streams.READING}
 
 
 def test_a_batch_that_is_not_waited_for_is_seen(detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_streams.Fork, "__exit__", lambda fork, *error: fork._on.__exit__(*error))
     with pytest.raises(AssertionError, match=r"embedding.* reads too early"):
         test_a_step_of_training_touches_nothing_too_early(detector, tmp_path, monkeypatch)
+
+
+def test_what_is_noted_while_a_copy_is_made_of_it_is_seen(
+    detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_eigenvalue_normalized, "before_writing", lambda: False)
+    with pytest.raises(AssertionError, match="writes too early"):
+        test_a_step_of_training_touches_nothing_too_early(detector, tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_what_is_read_is_written_over_afterwards(waits: bool, detector: Detector) -> None:
+    given = torch.ones(3)
+    with detector:
+        with _streams.reading(given):
+            given.clone()
+        if waits:
+            _streams.all_is_read()
+        given.add_(1)
+        _streams.all_is_read()
+    assert (detector.races == []) == waits
+    assert not _streams.before_writing()

@@ -19,6 +19,7 @@ from enrnn.recurrence._shapes import shape_for, split_block
 from enrnn.recurrence._wide import wide_for
 from enrnn.spectrum import _square
 from enrnn.spectrum._device import squaring_on_device
+from enrnn.tasks._cross_entropy import mean_cross_entropy
 from enrnn.training import train
 from tests.gpu._kernels import Forced
 from tests.recurrence import _gated, _problems, _rotations
@@ -81,6 +82,11 @@ def spectral_radii() -> None:
         assert _square.squared(matrix, 3, kernels).isfinite().all()
 
 
+def cross_entropies() -> None:
+    outputs = torch.randn(7, 5, 50, device="cuda", requires_grad=True)
+    mean_cross_entropy(outputs, torch.randint(50, (7, 5), device="cuda")).backward()
+
+
 def training() -> None:
     """Matrices, gradients of weights, steps of both optimisers, and what is kept of them, in a captured step."""
     for optimizer in ("rmsprop_tf", "adam"):
@@ -95,7 +101,7 @@ def training() -> None:
             train(config, runs)
 
 
-PARTS = [recurrences, zeros_left_out, many_sequences, other_recurrences, products, spectral_radii, training]
+PARTS = [recurrences, zeros_left_out, many_sequences, other_recurrences, products, spectral_radii, cross_entropies, training]
 
 
 def every_thread_arrives(source: str, kernels: dict[str, int], device: torch.device, **defines: Any) -> list[_nvrtc.Kernel]:

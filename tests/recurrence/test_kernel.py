@@ -13,6 +13,7 @@ from enrnn.nonlinearities import NONLINEARITIES
 from enrnn.recurrence import _bias, _cuda, _gated, _gram, _product, _rotations_cuda
 from enrnn.recurrence._shapes import BATCHES, Limits, Shape, as_one, layout_for, one_block, shape_for, split_block
 from enrnn.recurrence._wide import Wide, wide_for
+from enrnn.tasks import _cross_entropy
 from enrnn.training import _embedding, _fused, _keep, _ledger
 from tests._record import Recorder
 
@@ -182,7 +183,7 @@ def test_the_matrices_compile(arch: str) -> None:
 @pytest.mark.parametrize("arch", CHIPS)
 def test_the_small_kernels_beside_it_compile(arch: str) -> None:
     sources = [(_bias.SOURCE, {"RULE": rule}) for rule in (0, 1, 2)] + [
-        (each.SOURCE, {}) for each in (_keep, _fused, _ledger, _embedding)
+        (each.SOURCE, {}) for each in (_keep, _fused, _ledger, _embedding, _cross_entropy)
     ]
     products = [(160, 160, 4), (192, 192, 4), (256, 256, 4), (80, 192, 2), (161, 175, 1)]
     sources += [(_gram.SOURCE, _gram.defines(*product)) for product in products]

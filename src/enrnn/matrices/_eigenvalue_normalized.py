@@ -8,7 +8,7 @@ from torch import Tensor
 from .. import spectrum
 from .._checks import non_negative, one_of, square_matrix
 from .._precision import capturing, recording
-from .._streams import elsewhere
+from .._streams import before_writing, elsewhere
 from . import _normalization
 from ._contract import Matrix, rotation_angles
 
@@ -41,6 +41,8 @@ class Solved(Matrix):
     def _flag(self, original: Tensor, finite: Tensor, certified: Tensor) -> None:
         """Note what is wrong for `check`; where one can look, raise at once what nothing can be done about."""
         if recording(original) or capturing(original):
+            if not recording(original):
+                before_writing()
             self.not_finite.logical_or_(~finite)
             self.uncertified.logical_or_(~certified & finite)
         elif not finite:
@@ -106,7 +108,7 @@ class EigenvalueNormalized(Solved):
             seen = (finite, certified, switched, applied, simple, fell_back, radius.detach())
             kept = (self.not_finite, self.uncertified, self.normalizing, self.nearly_defective, self.fallbacks, self.radius)
             with elsewhere(original):
-                kernels.note(1, 1, *seen, *kept, int(self.training), early=True)
+                kernels.note(1, 1, *seen, *kept, int(self.training), early=not before_writing())
             return matrix
         self._flag(original, finite, certified)
         if self.training:

@@ -19,7 +19,7 @@ DEPTH, A_PART, B_PART, SPLITTERS = 32, 132, 66, 4
 """As in the source: the columns of a round; what a part of either matrix takes for these, in words of 16 bytes; and the warps of
 a block that takes matrices to pieces."""
 
-LEAST_SIDE, LEAST_WORK = 64, 2**26
+LEAST_SIDE, LEAST_WORK = 48, 2**26
 """The least extent of any of the matrices, and the fewest multiplications, for which `product` is meant."""
 
 MOST_PIECES = 2**30

@@ -40,6 +40,9 @@ CROWDED = 3
 SHARES = 64
 """As in the source: thread blocks that look for the largest entry."""
 
+SQUARES = (WIDTH // 8) ** 2
+"""Thread blocks that make a matrix of inner products, a square of 8 × 8 each."""
+
 MEASURING = 32
 """Thread blocks that measure what was missed."""
 
@@ -111,13 +114,13 @@ def compressed(matrix: Tensor, kernels: Kernels, squarings: int, accuracy: float
     X = power @ _probes[m, matrix.device]
     M, inner, K = matrix.new_empty(3, WIDTH, WIDTH)
     for last in (False, False, True):
-        kernels.inner(16, 512, X, WIDTH, 1, X, WIDTH, 1, inner, m, early=True)
+        kernels.inner(SQUARES, 512, X, WIDTH, 1, X, WIDTH, 1, inner, m, early=True)
         kernels.orthonormalizer(1, 256, inner, M, int(last), early=True)
         Z, X = X, torch.empty_like(X)
         kernels.apply(-(-m // 8), 256, Z, M, X, m, early=True)
     R = X.mT @ power
     right, left, exponent = matrix.new_empty(2, WIDTH), matrix.new_empty(2, WIDTH), matrix.new_empty(())
-    kernels.inner(16, 512, R, 1, m, X, WIDTH, 1, inner, m)  # not early: R is there, then, for the one after the next
+    kernels.inner(SQUARES, 512, R, 1, m, X, WIDTH, 1, inner, m)  # not early: R is there, then, for the one after the next
     kernels.core_power(1, 512, inner, K, right, left, exponent, squarings - before, early=True)
     kernels.missed(MEASURING, 256, power, X, R, missed, m, early=True)
 
@@ -127,9 +130,10 @@ def compressed(matrix: Tensor, kernels: Kernels, squarings: int, accuracy: float
     _products(kernels, power, start[0], v[0], None, power, start[2], v[2], 2)
     _products(kernels, scaled, v[0], v[4], row_squares, scaled, v[2], v[5], 1)
     kernels.plane(2, 512, v, from_power, m, early=True)
-    _products(kernels, scaled, v[10], v[12], None, scaled, v[11], v[13], 1)
+    in_basis = matrix.new_empty(2, WIDTH)  # of x and q, which are v[6] and v[10]
+    _products(kernels, scaled, v[10], v[12], None, scaled, v[11], v[13], 1, (X, v[6], 4 * m, in_basis))
     out = matrix.new_empty(6 + 4 * m)
-    tensors = (v[6], from_power, X, K, start[0], v[0], row_squares, missed, exponent, scale, out)
+    tensors = (v[6], from_power, in_basis, K, start[0], v[0], row_squares, missed, exponent, scale, out)
     kernels.finish(1, 512, *tensors, m, MEASURING, parts(accuracy), 2**before, early=True)
     return out
 
@@ -144,8 +148,21 @@ def _plainly_squared(power: Tensor, count: int) -> Tensor:
 
 
 def _products(
-    kernels: Kernels, A: Tensor, x: Tensor, y: Tensor, squares: Tensor | None, B: Tensor, w: Tensor, z: Tensor, count: int
+    kernels: Kernels,
+    A: Tensor,
+    x: Tensor,
+    y: Tensor,
+    squares: Tensor | None,
+    B: Tensor,
+    w: Tensor,
+    z: Tensor,
+    count: int,
+    basis: tuple[Tensor, Tensor, int, Tensor] | None = None,
 ) -> None:
-    """`y = A x` and `z = Bᵀ w`, for so many vectors that follow each other in memory."""
-    blocks = -(-A.shape[0] // 8) + -(-B.shape[1] // 8)
-    kernels.products(blocks, 256, A, x, y, squares, *A.shape, B, w, z, *B.shape, count, early=True)
+    """`y = A x` and `z = Bᵀ w`, for so many vectors that follow each other in memory.
+
+    And for two vectors `Xᵀp`, if there is a `basis`: X, the first vector, how far it is to the second, where the products go.
+    """
+    blocks = -(-A.shape[0] // 8) + -(-B.shape[1] // 8) + (WIDTH // 8 if basis else 0)
+    others = basis or (None, None, 0, None)
+    kernels.products(blocks, 256, A, x, y, squares, *A.shape, B, w, z, *B.shape, count, *others, early=True)

@@ -129,22 +129,21 @@ extern "C" __global__ void __launch_bounds__(256, 2) missed(const double* P, con
     wait_for_the_one_before();
 }
 
-// C = Σ_k a_k b_kᵀ, [WIDTH, WIDTH]: the entries of a_k lie a_step apart, and a_(k+1) begins a_next further on. Sixteen thread blocks make a tile of
-// 16 × 16 each, and of that a warp a square of 8 × 8 and a quarter of the sum.
+// C = Σ_k a_k b_kᵀ, [WIDTH, WIDTH]: the entries of a_k lie a_step apart, and a_(k+1) begins a_next further on. A thread block makes a square of 8 × 8,
+// and each of its warps a share of the sum.
 extern "C" __global__ void __launch_bounds__(THREADS) inner(
     const double* A, long long a_next, long long a_step, const double* B, long long b_next, long long b_step, double* C, long long size
 ) {
     wait_for_the_one_before();
     let_the_next_begin();
-    constexpr int TILE = 16, PARTS = 4, AT_ONCE = 15;
-    __shared__ double part[PARTS][TILE][TILE + 1];
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, share = warp / PARTS, above = warp % 4 / 2 * 8, before = warp % 2 * 8;
-    const int row = blockIdx.x / PARTS * TILE, column = blockIdx.x % PARTS * TILE;
-    const double *a = A + (row + above + lane / 4) * a_step, *b = B + (column + before + lane / 4) * b_step;
-    const long long length = (size + 4 * PARTS - 1) / (4 * PARTS) * 4, begin = share * length, end = min(size, begin + length);
+    constexpr int SIDE = 8, AT_ONCE = 12;
+    __shared__ double part[WARPS][SIDE][SIDE];
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = blockIdx.x / (WIDTH / SIDE) * SIDE, column = blockIdx.x % (WIDTH / SIDE) * SIDE;
+    const double *a = A + (row + lane / 4) * a_step, *b = B + (column + lane / 4) * b_step;
+    const long long length = (size + 4 * WARPS - 1) / (4 * WARPS) * 4, begin = warp * length, end = min(size, begin + length);
     double sums[2] = {};
     for (long long start = begin; start < end; start += 4 * AT_ONCE) {
-        double x[AT_ONCE], y[AT_ONCE];  // all are fetched before the first is used
+        double x[AT_ONCE], y[AT_ONCE];  // all are fetched before the first is used: at m = 720, all there are
 #pragma unroll
         for (int n = 0; n < AT_ONCE; n++) {
             const long long k = start + 4 * n + lane % 4;
@@ -154,12 +153,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) inner(
         for (int n = 0; n < AT_ONCE; n++)
             asm("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+d"(sums[0]), "+d"(sums[1]) : "d"(x[n]), "d"(y[n]));
     }
-    for (int i = 0; i < 2; i++) part[share][above + lane / 4][before + lane % 4 * 2 + i] = sums[i];
+    for (int i = 0; i < 2; i++) part[warp][lane / 4][lane % 4 * 2 + i] = sums[i];
     __syncthreads();
-    if (threadIdx.x >= TILE * TILE) return;
+    if (threadIdx.x >= SIDE * SIDE) return;
+    const int down = threadIdx.x / SIDE, across = threadIdx.x % SIDE;
     double sum = 0.0;
-    for (int i = 0; i < PARTS; i++) sum += part[i][threadIdx.x / TILE][threadIdx.x % TILE];
-    C[(row + threadIdx.x / TILE) * WIDTH + column + threadIdx.x % TILE] = sum;
+    for (int i = 0; i < WARPS; i++) sum += part[i][down][across];
+    C[(row + down) * WIDTH + column + across] = sum;
 }
 
 // Z = X M for X [m, WIDTH], eight rows to a thread block.
@@ -247,14 +247,16 @@ extern "C" __global__ void __launch_bounds__(256, 1) orthonormalizer(const doubl
 }
 
 // y = A x for A [rows, inner], and z = B^T w for B [depth, columns], for `count` (one or two) vectors x and w, one after the other in
-// memory, as their results are; `squares`, if given, takes the sum of squares of every row of A.
+// memory, as their results are; `squares`, if given, takes the sum of squares of every row of A. And if there is X [rows, WIDTH], `in_basis`
+// takes the products X^T p for two vectors p, `apart` one after the other.
 extern "C" __global__ void __launch_bounds__(256) products(
     const double* A, const double* x, double* y, double* squares, long long rows, long long inner,
-    const double* B, const double* w, double* z, long long depth, long long columns, long long count
+    const double* B, const double* w, double* z, long long depth, long long columns, long long count,
+    const double* X, const double* p, long long apart, double* in_basis
 ) {
     wait_for_the_one_before();
     let_the_next_begin();
-    const int row_blocks = (int)((rows + 7) / 8);
+    const int row_blocks = (int)((rows + 7) / 8), column_blocks = (int)((columns + 7) / 8);
     if (blockIdx.x < row_blocks) {  // a warp makes a row
         const long long row = 8LL * blockIdx.x + threadIdx.x / 32;
         if (row >= rows) return;
@@ -279,8 +281,10 @@ extern "C" __global__ void __launch_bounds__(256) products(
     }
     __shared__ double part[2][32][9];  // eight columns, the rows in 32 shares
     const int share = threadIdx.x / 8, mine = threadIdx.x % 8;
-    const long long column = 8LL * (blockIdx.x - row_blocks) + mine;
+    const bool is_X = blockIdx.x >= row_blocks + column_blocks;
+    const long long column = 8LL * (blockIdx.x - row_blocks - (is_X ? column_blocks : 0)) + mine;
     const double* second = w + (count - 1) * depth;
+    if (is_X) B = X, w = p, second = p + apart, z = in_basis, depth = rows, columns = WIDTH, count = 2;
     double sum = 0.0, other = 0.0;
     if (column < columns)
 #pragma unroll 8
@@ -360,18 +364,18 @@ struct Side {
 };
 
 // The eigenvalue, its vectors and the verdict. `given`: what `plane` has left, with the images of q at its end (four pairs of vectors);
-// X [m, WIDTH], K [WIDTH, WIDTH] of norm 1 with T^K = X K R; `start` and `power`: x before and after the power T^k was applied to it;
+// `in_basis`: X^T x and X^T q; K [WIDTH, WIDTH] of norm 1 with T^K = X K R; `start` and `power`: x before and after the power T^k was applied to it;
 // delta: so many shares of the squared norm of T^k - X R; `exponent`: what T^k was raised to. out: as in spectral_radius.cu.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) finish(
-    const double* given, const double* from_power, const double* X, const double* K,
+    const double* given, const double* from_power, const double* in_basis, const double* K,
     const double* start, const double* power, const double* squares, const double* delta,
     const double* exponent, const double* scale, double* out, long long size, long long deltas,
     long long parts, long long k  // ρ must be exact to one part in so many; T^k was compressed
 ) {
     wait_for_the_one_before();
     let_the_next_begin();
-    __shared__ double part[WARPS][2][WIDTH], in_plane[2][WIDTH], rows[2][WIDTH];
-    const int m = (int)size, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    __shared__ double in_plane[2][WIDTH], rows[2][WIDTH];
+    const int m = (int)size;
     const double *x = given, *y = x + m, *Tx = y + m, *Ty = Tx + m, *q = Ty + m, *r = q + m, *Tq = r + m, *Tr = Tq + m;
 
     double inner[12] = {};
@@ -401,22 +405,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) finish(
     const double condition = 1.0 / (hypot(sums[4], sums[5]) * one * other), rounding = 50 * UNIT * condition * norm;
 
     // What of the power K lies outside the plane of u, and outside u where that is real.
-    double share[2][2] = {};
-#pragma unroll 8
-    for (int i = warp; i < m; i += WARPS)
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            const double value = X[(long long)i * WIDTH + lane + 32 * h];
-            share[0][h] += value * x[i], share[1][h] += value * q[i];
-        }
-#pragma unroll
-    for (int h = 0; h < 2; h++) part[warp][0][lane + 32 * h] = share[0][h], part[warp][1][lane + 32 * h] = share[1][h];
-    __syncthreads();
-    if (threadIdx.x < 2 * WIDTH) {
-        double sum = 0.0;
-        for (int i = 0; i < WARPS; i++) sum += part[i][threadIdx.x / WIDTH][threadIdx.x % WIDTH];
-        in_plane[threadIdx.x / WIDTH][threadIdx.x % WIDTH] = sum;
-    }
+    if (threadIdx.x < 2 * WIDTH) in_plane[threadIdx.x / WIDTH][threadIdx.x % WIDTH] = in_basis[threadIdx.x];
     __syncthreads();
     if (threadIdx.x < 2 * WIDTH) {
         double sum = 0.0;

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .._checks import one_of, positive_int
+from ._cross_entropy import mean_cross_entropy
 from ._task import (
     DATA_VARIABLE,
     Batch,
@@ -122,6 +123,9 @@ class CharactersData(Data):
         return Batch(piece[:-1], piece[1:], weights)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
+        if batch.weights is None:
+            check_outputs(outputs, (*batch.targets.shape, self.output_size))
+            return mean_cross_entropy(outputs, batch.targets)
         return mean(self._cross_entropy(outputs, batch), batch.weights)
 
     def tally(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .._precision import capturing
-from .._streams import Fork
+from .._streams import Fork, all_is_read, reading
 from ..layers import ENRNN, HMRNN
 from ..layers._base import RecurrentLayer
 from ..matrices import EigenvalueNormalized, Matrix, SpectralNorm
@@ -82,7 +82,8 @@ class Step:
 
     def guarded(self) -> None:
         """A step that a CUDA graph can hold: without a look at any value."""
-        self._kept.keep()
+        with reading(self.order):
+            self._kept.keep()
         loss = self._gradients()
         fine = self._ledger.judge(self._values(loss), self._doubts())
         self._update(loss)
@@ -136,6 +137,7 @@ class Step:
                 indices = self.order.index_select(0, self._ledger.place)[0]
                 batch = self.data.batch("train", indices)
                 state = self._state()
+            all_is_read()
             outputs, final = self._module(batch.inputs, state)
         loss = self.data.loss(outputs, batch)
         sum(self._penalties(), loss).backward()  # type: ignore[no-untyped-call]
