@@ -21,7 +21,7 @@ do: so nothing is written over that is still being read.
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -45,8 +45,8 @@ class _Thread(threading.local):
 
 _thread = _Thread()
 
-BESIDE, ELSEWHERE, ASIDE, FORK, READING = range(5)
-"""The numbers of the streams: of `recurrence/_beside.py`, of `elsewhere`, of `aside`, of `Fork`, and of `reading`."""
+BESIDE, ELSEWHERE, ASIDE, INPUTS, FORK, READING = range(6)
+"""The numbers of the streams: of `recurrence/_beside.py`, `elsewhere`, `aside`, `with_its_gradient_aside`, `Fork`, `reading`."""
 
 
 def another(device: torch.device, number: int) -> torch.cuda.Stream | None:
@@ -152,6 +152,22 @@ def aside(like: Tensor) -> Iterator[None]:
     _thread.pending.append(stream)
     with torch.cuda.stream(stream):
         yield
+
+
+def with_its_gradient_aside(read: Tensor, form: Callable[[], Tensor]) -> Tensor:
+    """What `form` makes of `read` and parameters. While a graph is captured it is made on a stream of its own, which the current
+    one waits for at once: so that its gradient, which nothing but the optimiser waits for, runs beside others."""
+    stream = another(read.device, INPUTS) if capturing(read) else None
+    if stream is None:
+        return form()
+    here = torch.cuda.current_stream(stream.device)
+    stream.wait_stream(here)
+    with torch.cuda.stream(stream):
+        found = form()
+    here.wait_stream(stream)
+    read.record_stream(stream)  # its gradient reads it too
+    found.record_stream(here)
+    return found
 
 
 def there_is_room() -> None:

@@ -12,6 +12,7 @@ from torch.nn.utils import parametrize
 
 from .._checks import InputError, boolean, floating_dtype, floating_tensor, non_negative, one_of, positive_int
 from .._precision import state_dtype
+from .._streams import with_its_gradient_aside
 from ..matrices import Matrix
 from ..nonlinearities import NONLINEARITIES
 from ..recurrence import BACKENDS, backend_used
@@ -164,7 +165,8 @@ class RecurrentModule(nn.Module):
 
     def _projected(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         plain = fusable_name(self.nonlinearity, self.bias, self.backend)[0] is None  # to be differentiated as often as one likes
-        return (plainly_projected if plain else projected)(x, weight, bias)
+        project = plainly_projected if plain else projected
+        return with_its_gradient_aside(x, lambda: project(x, weight, bias))
 
     def _add_constrained(self, name: str, matrix: Matrix, size: int) -> None:
         """Register a square parameter under a constraint; `_reset_constrained` gives it its random start."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from .._streams import with_its_gradient_aside
 from ..layers import ClockworkRNN
 from ..layers._base import RecurrentLayer
 from ..layers._module import RecurrentModule
@@ -64,8 +65,10 @@ class Network(nn.Module):
         self._shapes = [part.shape for part in self._flat(zero)]
 
     def forward(self, inputs: Tensor, state: State | None = None) -> tuple[Tensor, State]:
-        if self.embedding is not None:
-            inputs = self.embedding(inputs)
+        embedding = self.embedding
+        if embedding is not None:
+            symbols = inputs
+            inputs = with_its_gradient_aside(symbols, lambda: embedding(symbols))
         elif self.symbols:
             inputs = F.embedding(inputs, self.table)
         hidden = None if state is None else self._nested(iter(state), self._structure)
