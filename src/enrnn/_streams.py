@@ -192,7 +192,7 @@ def reading(like: Tensor) -> Iterator[None]:
         yield
         event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
-    _thread.read[:] = [event]  # one from a capture that failed is of no use
+    _thread.read.append(event)
 
 
 def before_writing() -> bool:
@@ -205,4 +205,9 @@ def before_writing() -> bool:
 def all_is_read() -> None:
     """From now on all that the current stream does comes after it."""
     before_writing()
+    forget_what_is_read()
+
+
+def forget_what_is_read() -> None:
+    """Whatever has become of it."""
     _thread.read.clear()
