@@ -11,6 +11,9 @@ formed on the others. While a CUDA graph is captured they are:
         inputs = …                  #   what follows runs beside the rest of both
     run(inputs, long, short)        # the current stream has waited
 
+Two more have rules of their own: `with_its_gradient_aside`, for what comes before a layer, and `reading`, for a copy of what a
+step of training changes.
+
 Whoever says `leaving` must know that nothing touches the operator's results before `Meanwhile` ends. Outside of a graph nothing
 changes: there the host's launches take longer than such kernels. Autograd knows nothing of what goes `elsewhere`. It is one
 operator's kernels, and what they write is allocated there; their gradient runs on the current stream. What goes `aside` has its
@@ -154,18 +157,24 @@ def aside(like: Tensor) -> Iterator[None]:
         yield
 
 
-def with_its_gradient_aside(read: Tensor, form: Callable[[], Tensor]) -> Tensor:
-    """What `form` makes of `read` and parameters. While a graph is captured it is made on a stream of its own, which the current
-    one waits for at once: so that its gradient, which nothing but the optimiser waits for, runs beside others."""
-    stream = another(read.device, INPUTS) if capturing(read) else None
+def with_its_gradient_aside(form: Callable[[], Tensor], *read: Tensor | None) -> Tensor:
+    """What `form` makes of tensors that it reads. While a graph is captured it is made on a stream of its own, which the current
+    one waits for at once: so that its gradient, which often only the optimiser waits for, runs beside others. What is read, and
+    what comes of it, is then not given out again in this graph."""
+    given = [each for each in read if each is not None]
+    wanted = torch.is_grad_enabled() and any(each.requires_grad for each in given)
+    stream = another(given[0].device, INPUTS) if wanted and capturing(given[0]) else None
     if stream is None:
         return form()
     here = torch.cuda.current_stream(stream.device)
     stream.wait_stream(here)
-    with torch.cuda.stream(stream):
-        found = form()
-    here.wait_stream(stream)
-    read.record_stream(stream)  # its gradient reads it too
+    try:
+        with torch.cuda.stream(stream):
+            found = form()
+    finally:
+        here.wait_stream(stream)
+    for each in given:
+        each.record_stream(stream)  # the gradient reads it too
     found.record_stream(here)
     return found
 
@@ -204,10 +213,7 @@ def before_writing() -> bool:
 
 def all_is_read() -> None:
     """From now on all that the current stream does comes after it."""
-    before_writing()
-    forget_what_is_read()
-
-
-def forget_what_is_read() -> None:
-    """Whatever has become of it."""
-    _thread.read.clear()
+    try:
+        before_writing()
+    finally:
+        _thread.read.clear()

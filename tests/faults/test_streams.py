@@ -82,8 +82,10 @@ class Detector(TorchDispatchMode):
         stream, now = self.current, self.current.tick()
         over = {
             _memory(given)
-            for argument, given in zip(func._schema.arguments, args, strict=False)
-            if argument.alias_info and argument.alias_info.is_write and isinstance(given, Tensor)
+            for argument, several in zip(func._schema.arguments, args, strict=False)
+            if argument.alias_info and argument.alias_info.is_write
+            for given in tree_leaves(several)
+            if isinstance(given, Tensor)
         }
         for tensor in tree_leaves((args, kwargs)):
             if isinstance(tensor, Tensor):
@@ -249,13 +251,12 @@ def test_a_region_within_a_region_waits_for_its_own(detector: Detector) -> None:
     assert detector.races == []
 
 
-def test_a_step_of_training_touches_nothing_too_early(
-    detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its batch is found beside the forming of its matrices; the state is carried on."""
+def stepped(detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> set[int]:
+    """Three steps of training, in which nothing may race, and the streams they used. The batch is found beside the forming of the
+    matrices; the state is carried on."""
     monkeypatch.setattr(_step, "capturing", lambda like: True)
     data = text_task(tmp_path).load()
-    model = ModelSettings(hidden_size=8, short_size=3, embedding=True, nonlinearity="relu", backend="torch")
+    model = ModelSettings(hidden_size=8, embedding=True, nonlinearity="relu", backend="torch", **settings)
     step = _step.Step(Network(model, data), data, OptimizerSettings(), Processes())
     step.start_epoch(0, 0)
     with detector:
@@ -263,14 +264,34 @@ def test_a_step_of_training_touches_nothing_too_early(
             step.guarded()
     assert step.done == 3
     assert detector.races == []
+    return set(detector.others)
+
+
+def test_a_step_of_training_touches_nothing_too_early(
+    detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     used = _streams.ELSEWHERE, _streams.ASIDE, _streams.INPUTS, _streams.FORK, _streams.READING
-    assert detector.others.keys() == set(used)
+    assert stepped(detector, tmp_path, monkeypatch, short_size=3) == set(used)
+
+
+def test_nor_does_that_of_a_network_without_a_short_part(
+    detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = _streams.INPUTS, _streams.FORK, _streams.READING
+    assert stepped(detector, tmp_path, monkeypatch, network="scornn") == set(used)
+
+
+def test_a_copy_that_is_not_waited_for_is_seen(detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_step, "all_is_read", lambda: None)
+    monkeypatch.setattr(_streams._thread, "read", [])
+    with pytest.raises(AssertionError, match="writes too early"):
+        stepped(detector, tmp_path, monkeypatch, network="scornn")
 
 
 def test_a_batch_that_is_not_waited_for_is_seen(detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_streams.Fork, "__exit__", lambda fork, *error: fork._on.__exit__(*error))
     with pytest.raises(AssertionError, match=r"embedding.* reads too early"):
-        test_a_step_of_training_touches_nothing_too_early(detector, tmp_path, monkeypatch)
+        stepped(detector, tmp_path, monkeypatch, short_size=3)
 
 
 def test_what_is_noted_while_a_copy_is_made_of_it_is_seen(
@@ -278,7 +299,7 @@ def test_what_is_noted_while_a_copy_is_made_of_it_is_seen(
 ) -> None:
     monkeypatch.setattr(_eigenvalue_normalized, "before_writing", lambda: False)
     with pytest.raises(AssertionError, match="writes too early"):
-        test_a_step_of_training_touches_nothing_too_early(detector, tmp_path, monkeypatch)
+        stepped(detector, tmp_path, monkeypatch, short_size=3)
 
 
 @pytest.mark.parametrize("waits", [False, True])

@@ -54,6 +54,13 @@ def test_views_and_what_is_not_there() -> None:
     for view in (wide[:, 2:7].permute(2, 1, 0), torch.full((9, 7, 31), float("nan"), device="cuda")[:, 1:6, 3:23]):
         found = differentiated(mean_cross_entropy, view.copy_(outputs), targets)
         assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+    wider = torch.full((9, 10), -1, device="cuda")
+    for gaps in (wider[:, ::2], wider[:, 3:8]):
+        found = differentiated(mean_cross_entropy, outputs, gaps.copy_(targets))
+        assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
+    one = differentiated(mean_cross_entropy, outputs[:, :1], gaps[:, :1])  # whose targets, in a row, are a view with gaps
+    alone = differentiated(mean_cross_entropy, outputs[:, :1].clone(), targets[:, :1].clone())
+    assert all(torch.equal(*pair) for pair in zip(one, alone, strict=True))
     for wrong in (-1, 20, 2**40):
         beyond = targets.clone()
         beyond[3, 2] = wrong

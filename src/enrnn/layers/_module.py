@@ -166,7 +166,7 @@ class RecurrentModule(nn.Module):
     def _projected(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         plain = fusable_name(self.nonlinearity, self.bias, self.backend)[0] is None  # to be differentiated as often as one likes
         project = plainly_projected if plain else projected
-        return with_its_gradient_aside(x, lambda: project(x, weight, bias))
+        return with_its_gradient_aside(lambda: project(x, weight, bias), x, weight, bias)
 
     def _add_constrained(self, name: str, matrix: Matrix, size: int) -> None:
         """Register a square parameter under a constraint; `_reset_constrained` gives it its random start."""

@@ -54,16 +54,12 @@ def beside(begun: Any, work: Callable[[], None], device: torch.device) -> None:
 def at_once(first: Callable[[], None], second: Callable[[], None] | None, device: torch.device) -> None:
     """Both, in any order; on a GPU the second beside the first, which is launched first and so finds its places free."""
     side = None if second is None else _side(device)
-    begin = None if side is None else torch.cuda.current_stream(device).record_event()
+    if side is not None:
+        side.wait_stream(torch.cuda.current_stream(device))
     first()
-    if second is None:
-        return
-    if side is None or begin is None:
-        second()
-        return
-    side.wait_event(begin)
-    with torch.cuda.stream(side):
-        second()
+    if second is not None:
+        with contextlib.nullcontext() if side is None else torch.cuda.stream(side):
+            second()
 
 
 def _side(device: torch.device) -> torch.cuda.Stream | None:

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from .._kernels import KernelsFor
 from .._nvrtc import Kernel
 from .._precision import autocasting, recording
+from ._task import mean
 
 SOURCE = Path(__file__).with_name("cross_entropy.cu")
 
@@ -32,12 +33,18 @@ class Kernels(NamedTuple):
 kernels_for = KernelsFor(SOURCE, Kernels, Kernels._fields)
 
 
-def mean_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Of outputs […, classes] with targets […]."""
-    if _meant_for(outputs, targets):
+def cross_entropies(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Of outputs […, classes] with each of the targets […]."""
+    return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none").view_as(targets)
+
+
+def mean_cross_entropy(outputs: Tensor, targets: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The weighted mean of these. (By the kernels a target that is not a class, where torch complains or, for -100, leaves it
+    out, makes it NaN; and there is no forward-mode derivative.)"""
+    if weights is None and _meant_for(outputs, targets):
         loss: Tensor = _Mean.apply(outputs, targets)  # type: ignore[no-untyped-call]
         return loss
-    return F.cross_entropy(outputs.flatten(0, -2), targets.flatten(), reduction="none").mean()
+    return mean(cross_entropies(outputs, targets), weights)
 
 
 def _meant_for(outputs: Tensor, targets: Tensor) -> bool:
@@ -55,7 +62,7 @@ class _Mean(torch.autograd.Function):
         assert kernels is not None
         shares = rows.new_empty(min(SHARES, -(-len(rows) // WARPS)), dtype=torch.float64)
         loss = rows.new_empty(())
-        kernels.entropies(len(shares), 32 * WARPS, rows, rows.stride(0), targets.flatten(), shares, *rows.shape)
+        kernels.entropies(len(shares), 32 * WARPS, rows, rows.stride(0), _in_a_row(targets), shares, *rows.shape)
         kernels.mean(1, 32, shares, loss, len(shares), len(rows), early=True)
         return loss
 
@@ -72,9 +79,13 @@ class _Mean(torch.autograd.Function):
         rows, kernels = _rows(outputs), kernels_for(outputs)
         assert kernels is not None
         found = torch.empty(outputs.shape, dtype=outputs.dtype, device=outputs.device)
-        blocks, given = -(-len(rows) // WARPS), (rows, rows.stride(0), targets.flatten(), upstream)
+        blocks, given = -(-len(rows) // WARPS), (rows, rows.stride(0), _in_a_row(targets), upstream)
         kernels.gradient(blocks, 32 * WARPS, *given, found, *rows.shape)
         return found, None
+
+
+def _in_a_row(targets: Tensor) -> Tensor:
+    return targets.flatten().contiguous()  # of a slice it would be a view with gaps
 
 
 def _rows(outputs: Tensor) -> Tensor:

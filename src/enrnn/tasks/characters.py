@@ -8,10 +8,9 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from .._checks import one_of, positive_int
-from ._cross_entropy import mean_cross_entropy
+from ._cross_entropy import cross_entropies, mean_cross_entropy
 from ._task import (
     DATA_VARIABLE,
     Batch,
@@ -23,7 +22,6 @@ from ._task import (
     check_path,
     count,
     data_folder,
-    mean,
     total,
 )
 from ._text import Corpus, fingerprint, one_file, penn_treebank, standard_library
@@ -123,13 +121,12 @@ class CharactersData(Data):
         return Batch(piece[:-1], piece[1:], weights)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        if batch.weights is None:
-            check_outputs(outputs, (*batch.targets.shape, self.output_size))
-            return mean_cross_entropy(outputs, batch.targets)
-        return mean(self._cross_entropy(outputs, batch), batch.weights)
+        check_outputs(outputs, (*batch.targets.shape, self.output_size))
+        return mean_cross_entropy(outputs, batch.targets, batch.weights)
 
     def tally(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        entropy = self._cross_entropy(outputs.to(torch.float64), batch)
+        check_outputs(outputs, (*batch.targets.shape, self.output_size))
+        entropy = cross_entropies(outputs.to(torch.float64), batch.targets)
         right = (outputs.argmax(-1) == batch.targets).to(torch.float64)
         return {
             "nats": total(entropy, batch.weights),
@@ -143,10 +140,6 @@ class CharactersData(Data):
             "bits_per_character": float(sums["nats"]) / characters / math.log(2),
             "accuracy": float(sums["right"]) / characters,
         }
-
-    def _cross_entropy(self, outputs: Tensor, batch: Batch) -> Tensor:
-        check_outputs(outputs, (*batch.targets.shape, self.output_size))
-        return F.cross_entropy(outputs.flatten(0, 1), batch.targets.flatten(), reduction="none").view_as(batch.targets)
 
 
 class _Rows:

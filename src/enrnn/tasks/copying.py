@@ -7,10 +7,9 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from .._checks import one_of, positive_int
-from ._cross_entropy import mean_cross_entropy
+from ._cross_entropy import cross_entropies, mean_cross_entropy
 from ._random import Stream, key
 from ._task import (
     Batch,
@@ -21,7 +20,6 @@ from ._task import (
     check_fills_a_batch,
     check_outputs,
     count,
-    mean,
     total,
     whole_number,
 )
@@ -99,13 +97,12 @@ class CopyingData(Data):
         return Batch(inputs, targets, weights)
 
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
-        if batch.weights is None:
-            check_outputs(outputs, (*batch.targets.shape, self.output_size))
-            return mean_cross_entropy(outputs, batch.targets)
-        return mean(self._cross_entropy(outputs, batch), batch.weights)
+        check_outputs(outputs, (*batch.targets.shape, self.output_size))
+        return mean_cross_entropy(outputs, batch.targets, batch.weights)
 
     def tally(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
-        entropy = self._cross_entropy(outputs.to(torch.float64), batch)
+        check_outputs(outputs, (*batch.targets.shape, self.output_size))
+        entropy = cross_entropies(outputs.to(torch.float64), batch.targets)
         right = (outputs[-DIGITS:].argmax(-1) == batch.targets[-DIGITS:]).to(torch.float64)
         return {
             "nats": total(entropy, batch.weights),
@@ -123,7 +120,3 @@ class CopyingData(Data):
 
     def _visits(self, size: int, epoch: int) -> Tensor:
         return torch.arange(size, device=self.device)
-
-    def _cross_entropy(self, outputs: Tensor, batch: Batch) -> Tensor:
-        check_outputs(outputs, (*batch.targets.shape, 9))
-        return F.cross_entropy(outputs.flatten(0, 1), batch.targets.flatten(), reduction="none").view_as(batch.targets)

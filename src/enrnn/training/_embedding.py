@@ -68,7 +68,7 @@ def embedding_gradient(gradient: Tensor, symbols: Tensor, count: int) -> Tensor:
     kernels = kernels_for(rows)
     assert kernels is not None
     grid = count, -(-rows.shape[1] // COLUMNS)
-    kernels.gradient(grid, THREADS, symbols.flatten(), rows, out, *rows.shape, rows.stride(0))
+    kernels.gradient(grid, THREADS, symbols.flatten().contiguous(), rows, out, *rows.shape, rows.stride(0))
     return out
 
 

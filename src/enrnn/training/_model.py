@@ -68,7 +68,7 @@ class Network(nn.Module):
         embedding = self.embedding
         if embedding is not None:
             symbols = inputs
-            inputs = with_its_gradient_aside(symbols, lambda: embedding(symbols))
+            inputs = with_its_gradient_aside(lambda: embedding(symbols), symbols, embedding.weight)
         elif self.symbols:
             inputs = F.embedding(inputs, self.table)
         hidden = None if state is None else self._nested(iter(state), self._structure)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from .._precision import capturing
-from .._streams import Fork, all_is_read, forget_what_is_read, reading
+from .._streams import Fork, all_is_read, reading
 from ..layers import ENRNN, HMRNN
 from ..layers._base import RecurrentLayer
 from ..matrices import EigenvalueNormalized, Matrix, SpectralNorm
@@ -87,7 +87,8 @@ class Step:
         try:
             loss = self._gradients()
         finally:
-            forget_what_is_read()  # also where a network cannot be captured
+            with contextlib.suppress(RuntimeError):  # where a network cannot be captured, which is the error to be told
+                all_is_read()
         fine = self._ledger.judge(self._values(loss), self._doubts())
         self._update(loss)
         self._kept.restore_unless(fine)
