@@ -17,8 +17,8 @@ class Matrix(nn.Module):
         manifold_update(original, lr)    in place of the update of each original that `on_manifold` names, with its gradient
                                          in `original.grad`
 
-    A `forward` that writes to a buffer calls `enrnn._streams.before_writing()` first: inside a CUDA graph a copy of it may be in the
-    making, for a step that has to be taken back.
+    A `forward` that writes to a buffer calls `enrnn._streams.before_writing()` first: inside a CUDA graph a copy of it may be in
+    the making, for a step that has to be taken back.
     """
 
     name = "the matrix"
