@@ -200,7 +200,7 @@ def test_no_scale_gives_nan(record: Recorder, full: bool, dtype: torch.dtype, ex
             s = spectrum(T.double().numpy() / 10.0**exponent)
             slack = torch.finfo(dtype).eps * size * s.condition * float(np.linalg.norm(s.T)) / s.radius
             wanted = s.radius / (s.radius + epsilon / 10.0**exponent)
-            assert abs(radius - wanted) <= 2 * slack
+            assert abs(radius - wanted) <= 4 * slack  # three eigenvalue problems: the layer's, that of T and that of W
             record(cases=1)
 
 
