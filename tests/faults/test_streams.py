@@ -281,6 +281,23 @@ def test_nor_does_that_of_a_network_without_a_short_part(
     assert stepped(detector, tmp_path, monkeypatch, network="scornn") == set(used)
 
 
+@pytest.mark.parametrize("wanted", [False, True])
+def test_what_a_gradient_reads_aside_is_not_given_out_again(
+    wanted: bool, detector: Detector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also a weight that is formed anew for each call. Without a gradient there is nothing to keep."""
+    kept: list[tuple[Tensor, Any]] = []
+    monkeypatch.setattr(Tensor, "record_stream", lambda tensor, stream: kept.append((tensor, stream)))
+    given, weight = torch.ones(3, requires_grad=True), torch.ones(3) * 2
+    with detector, torch.set_grad_enabled(wanted):
+        found = _streams.with_its_gradient_aside(lambda: given * weight, given, weight, None)
+        found.sum()
+    assert detector.races == []
+    streams = [detector.others[_streams.INPUTS]] * 2 + [detector.here] if wanted else []
+    assert [stream for _, stream in kept] == streams
+    assert all(one is other for (one, _), other in zip(kept, (given, weight, found), strict=False))
+
+
 def test_a_copy_that_is_not_waited_for_is_seen(detector: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_step, "all_is_read", lambda: None)
     monkeypatch.setattr(_streams._thread, "read", [])

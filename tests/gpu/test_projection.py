@@ -110,6 +110,8 @@ def test_the_gradient_of_an_embedding(shape: tuple[int, ...], width: int) -> Non
     torch.testing.assert_close(found[0].double(), exact, rtol=1e-5, atol=1e-4)
     strided = torch.autograd.grad(rows, embedding.weight, upstream.mT.contiguous().mT)[0]
     assert torch.equal(strided, found[0])
+    gaps = torch.stack([symbols, torch.full_like(symbols, 49)], dim=-1)[..., 0]
+    assert torch.equal(torch.autograd.grad(embedding(gaps), embedding.weight, upstream)[0], found[0])
 
 
 def test_a_large_vocabulary_and_second_derivatives_of_an_embedding() -> None:

@@ -282,10 +282,11 @@ def test_only_the_outputs_are_written_and_always_the_same(n: int) -> None:
         assert all(torch.equal(a, b) for a, b in zip(results[0], again, strict=True))
 
 
-@pytest.mark.parametrize(("q", "s", "batch"), [(40, 0, 3), (96, 64, 3), (60, 40, 9000), (310, 720, 3)])
+@pytest.mark.parametrize(("q", "s", "batch"), [(40, 0, 3), (96, 64, 3), (60, 40, 9000), (310, 720, 104)])
 @pytest.mark.parametrize("down", [False, True])
 def test_matrices_of_any_strides_are_read_where_they_are(q: int, s: int, batch: int, down: bool) -> None:
-    """Between NaN, by rows and by columns: in one block, without its zeros, by the tensor cores, and in two parts."""
+    """Between NaN, by rows and by columns: in one block, without its zeros, by the tensor cores, and in two parts, with sequences
+    enough for `product.cu`, which knows no strides where it adds."""
     inputs, initial, upstream = (normal(3, batch, q + s, seed=k) for k in range(3))
     blocks = (
         [normal(rows, columns, seed=3) / (q + s) ** 0.5 for rows, columns in ((q, q), (q, s), (s, s))]
@@ -300,8 +301,7 @@ def test_matrices_of_any_strides_are_read_where_they_are(q: int, s: int, batch: 
         answers.append([states, *torch.autograd.grad(states, leaves, upstream)])
     for plain, found in zip(*answers, strict=True):
         assert torch.isfinite(found).all()
-        exact = q + s < 1000  # or cuBLAS has a part in it
-        torch.testing.assert_close(found, plain, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-5)
+        assert torch.equal(found, plain)
 
 
 def test_vectors_with_gaps_and_lengths_of_either_kind() -> None:

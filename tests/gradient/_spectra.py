@@ -1,6 +1,6 @@
 """Matrices with a chosen dominant eigenvalue, and Proposition 3.2 evaluated without torch.
 
-Everything here is NumPy and SciPy in float64, and written from the mathematics, so that it shares no line with what it
+Everything here is NumPy, SciPy in float64 and mpmath, and written from the mathematics, so that it shares no line with what it
 is compared with.
 """
 
@@ -8,12 +8,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import mpmath
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
 EPS = float(np.finfo(np.float64).eps)
 Array = NDArray[np.float64]
+
+
+def true_radius(T: Array) -> float:
+    """ρ(T) from eigenvalues with fifty digits."""
+    if len(T) == 1:
+        # mpmath returns the eigenvalue of a 1×1 matrix in another shape.
+        return float(abs(T[0, 0]))
+    with mpmath.workdps(50):
+        values = mpmath.eig(mpmath.matrix(T.tolist()), left=False, right=False)
+        return float(max(abs(value) for value in values))
 
 
 def matrix_with_dominant(rng: np.random.Generator, size: int, kind: str) -> Array:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from enrnn import ENRNN, EigenvalueNormalized
 from tests._record import Recorder
-from tests.gradient._spectra import Array, matrix_with_dominant, orthogonal, spectrum
+from tests.gradient._spectra import Array, matrix_with_dominant, orthogonal, spectrum, true_radius
 
 SEEDS = integers(0, 2**32 - 1)
 
@@ -196,11 +196,12 @@ def test_no_scale_gives_nan(record: Recorder, full: bool, dtype: torch.dtype, ex
             W, gradient = formed(EigenvalueNormalized(epsilon, normalizing=True), T, G)
             assert torch.isfinite(W).all()
             assert torch.isfinite(gradient).all()
-            radius = spectrum(W.double().numpy()).radius
+            radius = true_radius(W.double().numpy())  # by LAPACK on some machines, this was more in error than what it judges
             s = spectrum(T.double().numpy() / 10.0**exponent)
             slack = torch.finfo(dtype).eps * size * s.condition * float(np.linalg.norm(s.T)) / s.radius
-            wanted = s.radius / (s.radius + epsilon / 10.0**exponent)
-            assert abs(radius - wanted) <= 4 * slack  # three eigenvalue problems: the layer's, that of T and that of W
+            unscaled = true_radius(s.T)
+            wanted = unscaled / (unscaled + epsilon / 10.0**exponent)
+            assert abs(radius - wanted) <= 2 * slack
             record(cases=1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mpmath
 import numpy as np
 import pytest
 import torch
@@ -10,16 +9,7 @@ import torch
 from enrnn import EigenvalueNormalized
 from enrnn.spectrum import dominant
 from tests._record import Recorder
-from tests.gradient._spectra import Array, matrix_with_dominant, orthogonal, rotation, spectrum
-
-
-def true_radius(T: Array) -> float:
-    if len(T) == 1:
-        # mpmath returns the eigenvalue of a 1×1 matrix in another shape.
-        return float(abs(T[0, 0]))
-    with mpmath.workdps(50):
-        values = mpmath.eig(mpmath.matrix(T.tolist()), left=False, right=False)
-        return float(max(abs(value) for value in values))
+from tests.gradient._spectra import Array, matrix_with_dominant, orthogonal, rotation, spectrum, true_radius
 
 
 def bound(T: Array) -> float:

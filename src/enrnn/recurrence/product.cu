@@ -27,8 +27,8 @@
 // Reckoning, a round of a tile of 128 x 128 (8 warps of 4 x 4): 768 products of 16 x 8 x 16, some 6 cycles of one of four tensor cores
 // each, 1152 cycles. Issued, by each of four schedulers: 2 x (96 + 128 to add + 32 loads of fragments and units + 9 x cp.async), 540.
 // Shared memory: 8 x (24 loads of 4 wavefronts, 8 of 2) + 264 to write, 1160. From the second level cache: 33 KiB, 29 bytes a cycle.
-// With 64 x 64 in 2 warps it would be 288; 135; 2 x 112 + 132; 16.5 KiB, 58 bytes a cycle. So it was thought that tiles should be large. Measured, a
-// product of 16 x 8 x 16 takes 9 cycles, and the end of a block as long as several rounds: warps with few sums are faster (_product.py).
+// With 64 x 64 in 2 warps it would be 288; 135; 2 x 112 + 132; 16.5 KiB, 58 bytes a cycle. So it was thought that tiles should be large. By what
+// was measured, a product of 16 x 8 x 16 takes 9 cycles, and the end of a block as long as several rounds: warps with few sums are faster (_product.py).
 //
 // Set by the compiler's command line: ROWS and COLUMNS of a warp, in tiles of 16 and 8; the warps of a group DOWN and ACROSS; GROUPS; STAGES;
 // SHARED_BYTES.
