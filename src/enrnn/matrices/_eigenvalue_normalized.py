@@ -200,8 +200,12 @@ def _normalized(
         no = torch.zeros_like(normalizing)
         none = (no, no.clone(), no.clone(), no.clone(), no.clone())
         return T.clone(), nothing[0, 0].clone(), nothing, normalizing.clone(), *none
-    exact = spectrum.working_matrix(T)
-    pair, fell_back, certified = spectrum.solve(exact, solver, spectrum.accuracy_for(T.dtype))
+    accuracy = spectrum.accuracy_for(T.dtype)
+    if kernels is not None and T.dtype == torch.float32:
+        pair, fell_back, certified = spectrum.solve(T.detach(), solver, accuracy, largest)
+    else:
+        exact = spectrum.working_matrix(T)
+        pair, fell_back, certified = spectrum.solve(exact, solver, accuracy)
     if kernels is not None:
         found = _normalization.normalized(kernels, T, largest, pair, certified, normalizing, epsilon)
         W, radius, derivative, switched, applied, simple, finite = found

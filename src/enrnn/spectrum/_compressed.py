@@ -38,7 +38,7 @@ CROWDED = 3
 
 
 SHARES = 64
-"""As in the source: thread blocks that look for the largest entry."""
+"""As in the source, and in `normalize.cu`: thread blocks that look for the largest entry."""
 
 SQUARES = (WIDTH // 8) ** 2
 """Thread blocks that make a matrix of inner products, a square of 8 × 8 each."""
@@ -50,6 +50,7 @@ MEASURING = 32
 class Kernels(NamedTuple):
     largest: Kernel
     scaled: Kernel
+    scaled_single: Kernel
     inner: Kernel
     apply: Kernel
     orthonormalizer: Kernel
@@ -100,13 +101,20 @@ def parts(accuracy: float) -> int:
     return round(1 / accuracy)
 
 
-def compressed(matrix: Tensor, kernels: Kernels, squarings: int, accuracy: float) -> Tensor:
-    """The numbers that `spectral_radius.cu` gives for a small matrix: ρ, condition, λ, certified, unused, u and v."""
-    matrix, m = matrix.contiguous(), matrix.shape[-1]
-    scaled, scale, most = torch.empty_like(matrix), matrix.new_empty(()), matrix.new_empty(SHARES)
+def compressed(matrix: Tensor, kernels: Kernels, squarings: int, accuracy: float, largest: Tensor | None = None) -> Tensor:
+    """The numbers that `spectral_radius.cu` gives for a small matrix: ρ, condition, λ, certified, unused, u and v.
+
+    The matrix is in float64 or, if its `largest` entries are given, which `normalize.cu` finds, in float32.
+    """
+    given, m = matrix.contiguous(), matrix.shape[-1]
+    matrix = torch.empty(m, m, dtype=torch.float64, device=given.device)
+    scaled, scale, most = matrix, matrix.new_empty(()), matrix.new_empty(SHARES)
     missed = matrix.new_empty(MEASURING)  # made now: it is written while the kernel before is running
-    kernels.largest(SHARES, 512, matrix, most, m * m)
-    kernels.scaled(4 * SHARES, 512, matrix, most, scaled, scale, m * m, early=True)
+    if largest is None:
+        kernels.largest(SHARES, 512, given, most, m * m)
+        kernels.scaled(4 * SHARES, 512, given, most, scaled, scale, m * m, early=True)
+    else:
+        kernels.scaled_single(4 * SHARES, 512, given, largest, scaled, scale, m * m)
     before, squares = squarings_before(m), kernels.squares
     power = _plainly_squared(scaled, before) if squares is None else _square.squared(scaled, before, squares)
     there_is_room()

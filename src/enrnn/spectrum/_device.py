@@ -43,8 +43,9 @@ class Found(NamedTuple):
     certified: Tensor
 
 
-def squaring_on_device(matrix: Tensor, accuracy: float = 1e-12) -> Found:
-    """The dominant eigenvalue of one float64 matrix. Never NaN, also for a matrix that is not finite (never certified).
+def squaring_on_device(matrix: Tensor, accuracy: float = 1e-12, largest: Tensor | None = None) -> Found:
+    """The dominant eigenvalue of one float64 matrix. Never NaN, also for a matrix that is not finite (never certified). With its
+    `largest` entries, as `normalize.cu` finds them, the matrix is a float32 one.
 
     Certified means two things.
     * The pair is right: residual × condition is below `accuracy` × ρ, or below what rounding T itself may cause.
@@ -59,11 +60,9 @@ def squaring_on_device(matrix: Tensor, accuracy: float = 1e-12) -> Found:
     """
     if matrix.shape[-1] > FUSED_UP_TO:
         kernels = _compression(matrix)
-        return (
-            squaring_all_the_way(matrix, accuracy)
-            if kernels is None
-            else _unpacked(compressed(matrix, kernels, MOST_SQUARINGS, accuracy))
-        )
+        if kernels is not None:
+            return _unpacked(compressed(matrix, kernels, MOST_SQUARINGS, accuracy, largest))
+    matrix = matrix.double()
     kernel = _kernel(matrix)
     return squaring_all_the_way(matrix, accuracy) if kernel is None else _fused(matrix, kernel, accuracy)
 

@@ -26,8 +26,9 @@ class Solution(NamedTuple):
     certified: Tensor
 
 
-def solve(matrix: Tensor, method: str, accuracy: float = 1e-12) -> Solution:
-    """The dominant eigenvalue of one float64 matrix, which must be finite unless a CUDA graph is being captured.
+def solve(matrix: Tensor, method: str, accuracy: float = 1e-12, largest: Tensor | None = None) -> Solution:
+    """The dominant eigenvalue of one float64 matrix, which must be finite unless a CUDA graph is being captured. On a GPU, and with
+    its `largest` entries as `normalize.cu` finds them, of a float32 one.
 
     While a graph is captured nobody can look and no dense solver can run: the result may come out uncertified there, and only
     there. Everything in it is then zero.
@@ -38,15 +39,16 @@ def solve(matrix: Tensor, method: str, accuracy: float = 1e-12) -> Solution:
                 "solver='dense' needs the host and cannot be captured in a CUDA graph; choose 'auto' or 'squaring'"
             )
         no = torch.zeros((), dtype=torch.bool, device=matrix.device)
-        pair, certified = squaring_on_device(matrix, accuracy)
+        pair, certified = squaring_on_device(matrix, accuracy, largest)
         return Solution(pair, no, certified)
     yes = torch.ones((), dtype=torch.bool, device=matrix.device)
     if method == "dense" or (method == "auto" and not matrix.is_cuda and matrix.shape[-1] < SQUARING_FROM):
-        return Solution(dominant(matrix), ~yes, yes)
-    found = squaring_on_device(matrix, accuracy) if matrix.is_cuda else squaring(matrix, accuracy)
+        return Solution(dominant(working_matrix(matrix)), ~yes, yes)
+    found = squaring_on_device(matrix, accuracy, largest) if matrix.is_cuda else squaring(matrix, accuracy)
     if found is not None and found.certified:
         return Solution(found.pair, ~yes, yes)
     if matrix.is_cuda:
+        matrix = working_matrix(matrix)
         found = squaring_all_the_way(matrix, accuracy)
         if found.certified:
             return Solution(found.pair, yes.clone(), yes)

@@ -62,11 +62,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) largest(const double* matr
 }
 
 // The matrix over the power of two just above its largest entry, as `power_of_two_above` has it. What is not finite stays so.
-extern "C" __global__ void __launch_bounds__(THREADS) scaled(const double* matrix, const double* shares, double* result, double* scale, long long count) {
+template <class Real> __device__ __forceinline__ void divide(const Real* matrix, const Real* shares, double* result, double* scale, long long count) {
     wait_for_the_one_before();
     let_the_next_begin();
     double most = 0.0;
-    for (int i = threadIdx.x % 32; i < SHARES; i += 32) most = larger(most, shares[i]);
+    for (int i = threadIdx.x % 32; i < SHARES; i += 32) most = larger(most, (double)shares[i]);
     most = warp_largest(most);
     int exponent = 0;
     if (isfinite(most)) frexp(most, &exponent);
@@ -74,6 +74,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) scaled(const double* matri
     const double inverse = __longlong_as_double((1023LL - exponent) << 52);
     for (long long i = blockIdx.x * (long long)THREADS + threadIdx.x; i < count; i += gridDim.x * (long long)THREADS) result[i] = matrix[i] * inverse;
     if (blockIdx.x == 0 && threadIdx.x == 0) *scale = __longlong_as_double((1023LL + exponent) << 52);
+}
+extern "C" __global__ void __launch_bounds__(THREADS) scaled(const double* matrix, const double* shares, double* result, double* scale, long long count) {
+    divide(matrix, shares, result, scale, count);
+}
+// A matrix in single precision, whose largest entries normalize.cu has looked for.
+extern "C" __global__ void __launch_bounds__(THREADS) scaled_single(const float* matrix, const float* shares, double* result, double* scale, long long count) {
+    divide(matrix, shares, result, scale, count);
 }
 
 // Shares of ‖P − X R‖², for P [m, m], in tiles of 64 × 64. What is read was there before the kernel before this one began, and nothing else uses
