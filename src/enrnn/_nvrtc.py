@@ -43,12 +43,13 @@ class Kernel:
         *arguments: torch.Tensor | int | ctypes.Structure | None,
         early: bool = False,
         begun: bool = False,
+        lets: bool = False,
     ) -> Any:
         """Tensors are passed as pointers, None as the null pointer, integers as `long long`, structures by value.
 
         With `early` it may, where a chip can do that, begin before the kernel launched before it has ended; it waits itself.
         If `begun` is asked for, of a driver that `tells_when_begun`, the answer is an event, to be given to `wait_for`, that
-        happens when all thread blocks have begun.
+        happens when all thread blocks have begun; or, with `lets`, when all have let the next begin.
         """
         from cuda.bindings import driver
 
@@ -61,8 +62,9 @@ class Kernel:
                 _checked(driver.cuCtxSetCurrent(self._context))
             attributes, event = [_early()] if early and self._overlaps else [], _event(self._device) if begun else None
             if begun:
-                attributes.append(_attribute("LAUNCH_COMPLETION_EVENT"))
-                attributes[-1].value.launchCompletionEvent.event = event
+                attributes.append(_attribute("PROGRAMMATIC_EVENT" if lets else "LAUNCH_COMPLETION_EVENT"))
+                told = attributes[-1].value
+                (told.programmaticEvent if lets else told.launchCompletionEvent).event = event
             launch = driver.CUlaunchConfig()
             launch.gridDimX, launch.gridDimY, launch.gridDimZ = across, down, 1
             launch.blockDimX, launch.blockDimY, launch.blockDimZ = block, 1, 1

@@ -21,7 +21,7 @@ from enrnn.spectrum import _square
 from enrnn.spectrum._device import squaring_on_device
 from enrnn.tasks._cross_entropy import mean_cross_entropy
 from enrnn.training import train
-from tests.gpu._kernels import Forced
+from tests.gpu._kernels import Both, Forced
 from tests.recurrence import _gated, _problems, _rotations
 
 
@@ -52,6 +52,14 @@ def many_sequences() -> None:
             given.weight[q:, :q] = 0
         layout = lambda *sizes: wide_for(*sizes) or shape_for(*sizes[:5])  # noqa: E731
         assert _problems.excess(Forced(layout, q), given, "cuda") < 4
+
+
+def linked_sweeps() -> None:
+    """A sweep of either size follows the other; of one C is in registers, of both in shared memory."""
+    for q, s in [(60, 500), (400, 60)]:
+        given = _problems.problem(4, 9, q + s, "modrelu", lengths=True)
+        given.weight[q:, :q] = 0
+        assert _problems.excess(Both(q), given, "cuda") < 4
 
 
 def other_recurrences() -> None:
@@ -101,7 +109,17 @@ def training() -> None:
             train(config, runs)
 
 
-PARTS = [recurrences, zeros_left_out, many_sequences, other_recurrences, products, spectral_radii, cross_entropies, training]
+PARTS = [
+    recurrences,
+    zeros_left_out,
+    many_sequences,
+    linked_sweeps,
+    other_recurrences,
+    products,
+    spectral_radii,
+    cross_entropies,
+    training,
+]
 
 
 def every_thread_arrives(source: str, kernels: dict[str, int], device: torch.device, **defines: Any) -> list[_nvrtc.Kernel]:

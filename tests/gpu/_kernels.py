@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from enrnn.recurrence import _cuda
+from enrnn.recurrence import _cuda, _linked
+from enrnn.recurrence._eights import Eights, eights_for
 from enrnn.recurrence._shapes import Shape
 from enrnn.recurrence._wide import Wide
 from tests.recurrence._layers import answers_of
@@ -73,7 +74,7 @@ def assert_near_the_float64_reference(layer: nn.Module, exact: nn.Module, x: Ten
 class Forced:
     """The CUDA engine by a layout of one's choice; with q, it is given a matrix as its blocks."""
 
-    def __init__(self, layout: Callable[..., Shape | Wide | None], q: int | None = None, coupled: bool = True) -> None:
+    def __init__(self, layout: Callable[..., Shape | Wide | Eights | None], q: int | None = None, coupled: bool = True) -> None:
         self.layout, self.q, self.coupled = layout, q, coupled
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -87,3 +88,58 @@ class Forced:
                 getattr(_cuda, name)(*given[:place], weight, *given[place + 1 :])
 
         return run
+
+
+class Both:
+    """The engine that runs a matrix `[[W_L, W_C], [0, W_S]]` with q long units as two linked sweeps."""
+
+    def __init__(self, q: int) -> None:
+        self.q = q
+
+    def __getattr__(self, name: str) -> Any:
+        limits = _cuda.limits_of(torch.device("cuda", 0))
+
+        def parts(each: Tensor | None) -> tuple[Any, Any]:
+            return (None, None) if each is None else (each[..., : self.q], each[..., self.q :])
+
+        def pair(leads: int, follows: int, like: Tensor) -> tuple[Eights, Eights]:
+            first = eights_for(leads, like.shape[1], "modrelu", limits)
+            second = eights_for(follows, like.shape[1], "modrelu", limits, first)
+            assert first is not None
+            assert second is not None
+            return first, second
+
+        def forward(
+            inputs: Tensor,
+            weight: Tensor,
+            bias: Tensor | None,
+            initial: Tensor,
+            nonlinearity: str,
+            lengths: Tensor | None,
+            states: Tensor,
+            final: Tensor,
+        ) -> None:
+            q = self.q
+            (x, x_), (b, b_), (i, i_), (h, h_), (f, f_) = (parts(each) for each in (inputs, bias, initial, states, final))
+            leads = _linked.Forward(x_, weight[q:, q:], b_, i_, h_, f_)
+            follows = _linked.Forward(x, weight[:q, :q], b, i, h, f)
+            _linked.forward(pair(len(weight) - q, q, inputs), (leads, follows), weight[:q, q:], nonlinearity, lengths)
+
+        def backward(
+            grad_states: Tensor,
+            states: Tensor,
+            weight: Tensor,
+            bias: Tensor | None,
+            nonlinearity: str,
+            lengths: Tensor | None,
+            grad_z: Tensor,
+            grad_initial: Tensor,
+        ) -> None:
+            q = self.q
+            given = (parts(each) for each in (grad_states, states, bias, grad_z, grad_initial))
+            (g, g_), (h, h_), (b, b_), (dz, dz_), (i, i_) = given
+            leads = _linked.Backward(g, h, weight[:q, :q], b, dz, i)
+            follows = _linked.Backward(g_, h_, weight[q:, q:], b_, dz_, i_)
+            _linked.backward(pair(q, len(weight) - q, states), (leads, follows), weight[:q, q:], nonlinearity, lengths)
+
+        return forward if name == "forward" else backward

@@ -12,7 +12,7 @@ from torch import Tensor
 import enrnn
 from enrnn.functional import long_short_recurrence, recurrence
 from enrnn.nonlinearities import NONLINEARITIES
-from enrnn.recurrence import _beside, _bias, _cuda, _gated, _gram, _op, _product, _rotations_cuda, _torch
+from enrnn.recurrence import _beside, _bias, _cuda, _gated, _gram, _linked, _op, _product, _rotations_cuda, _torch
 from enrnn.recurrence._shapes import Shape, _clusters, one_block, shape_for, split_block
 from enrnn.recurrence._wide import Wide, wide_for
 from tests._record import Recorder
@@ -201,8 +201,9 @@ def test_the_two_parts(q: int, s: int, coupled: bool, monkeypatch: pytest.Monkey
         torch.testing.assert_close(found[name].double().cpu(), value, rtol=1e-4, atol=2e-5 * float(value.abs().max()), msg=name)
 
 
+@pytest.mark.parametrize("linked", [False, True], ids=["in turn", "linked"])
 @pytest.mark.parametrize("in_a_graph", [False, True], ids=["eager", "graph"])
-def test_what_is_done_beside_a_sweep_is_done_in_time(in_a_graph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_done_beside_a_sweep_is_done_in_time(in_a_graph: bool, linked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits as one after the other, again and again, whatever happens to the memory in between."""
     q, s, steps, batch = 310, 720, 12, 32
     generator = torch.Generator("cuda").manual_seed(0)
@@ -216,6 +217,8 @@ def test_what_is_done_beside_a_sweep_is_done_in_time(in_a_graph: bool, monkeypat
     def one_after_the_other(begun: object, work: Callable[[], None], device: torch.device) -> None:
         work()
 
+    if not linked:
+        monkeypatch.setattr(_linked, "pair_for", lambda *_: None)
     with monkeypatch.context() as alone:
         alone.setattr(_cuda, "beside", one_after_the_other)
         alone.setattr(_op, "at_once", lambda first, second, device: (first(), second()))
@@ -236,7 +239,7 @@ def test_what_is_done_beside_a_sweep_is_done_in_time(in_a_graph: bool, monkeypat
     monkeypatch.setattr(_cuda, "beside", beside)
     monkeypatch.setattr(_op, "at_once", at_once)
     gradients()
-    assert asked == ["beside", "at once"]
+    assert asked == (["beside"] if linked else ["beside", "at once"])
     graph, found = captured(gradients) if in_a_graph else (None, [])
     for _ in range(20):
         if graph is None:

@@ -11,6 +11,8 @@ from enrnn import _nvrtc
 from enrnn.matrices import _cayley_transform, _inverse, _normalization
 from enrnn.nonlinearities import NONLINEARITIES
 from enrnn.recurrence import _bias, _cuda, _gated, _gram, _product, _rotations_cuda
+from enrnn.recurrence._eights import Eights, eights_for
+from enrnn.recurrence._linked import _pair
 from enrnn.recurrence._shapes import BATCHES, Limits, Shape, as_one, layout_for, one_block, shape_for, split_block
 from enrnn.recurrence._wide import Wide, wide_for
 from enrnn.tasks import _cross_entropy
@@ -142,6 +144,56 @@ def test_a_few_sequences_are_not_for_the_tensor_cores() -> None:
     for q, s, batch in [(96, 64, 50), (172, 20, 20), (374, 94, 28), (310, 720, 32)]:
         assert isinstance(layout_for(q + s, batch, 1, H200, q), Shape)
     assert isinstance(layout_for(160, 10_000, 1, H200, 96), Wide)
+
+
+EIGHTS = [
+    ((720, 0), "modrelu", False),
+    ((310, 0), "tanh", True),
+    ((720, 310), "modrelu", False),
+    ((310, 720), "modrelu", True),
+    ((200, 500), "relu", False),
+    ((50, 720), "leaky_relu", True),
+    ((384, 384), "identity", False),
+    ((720, 97), "tanh", True),
+]
+"""Units of the sweep that leads, and of one that follows; nonlinearity and direction. The second, or the only one, compiles."""
+
+
+def test_the_recurrence_of_eights_compiles(record: Recorder) -> None:
+    """On the chip it is for. Of a follower, a few bytes might be spilled and not be missed."""
+    registers = []
+    for (leads, follows), name, backward in EIGHTS:
+        layout = eights_for(leads, 20, name, H200)
+        if follows:
+            layout = eights_for(follows, 20, name, H200, layout)
+        assert layout is not None
+        used, spilled = resources(_cuda.source(layout), "sm_90", _cuda.defines(layout, name, backward, False, H200))
+        assert spilled <= (32 if follows else 0), (layout, name, backward)
+        registers.append(used)
+    record(cases=len(registers), worst_registers=max(registers))
+
+
+def test_eights_hold_every_unit_and_leave_places_to_others() -> None:
+    for n, sequences in itertools.product(range(49, 769), (1, 8, 9, 32)):
+        layout = eights_for(n, sequences, "relu", H200)
+        assert layout is not None
+        assert (layout.team - 1) * 16 * layout.tiles < n <= layout.team * 16 * layout.tiles
+        assert layout.teams * layout.team <= 16
+        assert layout.teams_for(sequences) * 8 >= sequences
+        assert layout.blocks(sequences) % (layout.team * layout.teams) == 0
+    for n in (1, 48, 769, 1100):
+        assert eights_for(n, 8, "relu", H200) is None
+    assert eights_for(720, 57, "relu", H200) is None  # more clusters than run at once
+    assert eights_for(720, 8, "paired_modrelu", H200) is None
+    assert all(eights_for(300, 8, "relu", limits) is None for limits in NO_CLUSTERS.values())
+
+
+def test_sweeps_are_linked_where_that_is_faster() -> None:
+    """Of the paper's sizes, at the characters alone: both directions, or none."""
+    for q, s, batch, linked in [(310, 720, 32, True), (310, 720, 4, False), (374, 94, 28, False), (96, 64, 50, False)]:
+        assert [_pair(s, q, batch, "modrelu", H200) is not None, _pair(q, s, batch, "modrelu", H200) is not None] == 2 * [linked]
+    leads, follows = _pair(720, 310, 32, "modrelu", H200) or (None, None)
+    assert (leads, follows) == (Eights(15, 3), Eights(7, 3, 2, 15, 3))
 
 
 @pytest.mark.parametrize("arch", CHIPS)

@@ -14,6 +14,7 @@ from .._nvrtc import Kernel
 from .._precision import exact_products, lower_precision
 from ..nonlinearities import NONLINEARITIES
 from ._beside import beside
+from ._eights import Eights
 from ._shapes import Limits, Shape, layout_for, shape_for
 from ._wide import Wide
 
@@ -21,6 +22,7 @@ NONLINEARITIES_SOURCE = Path(__file__).with_name("nonlinearities.cu")
 BLOCKS_SOURCE = Path(__file__).with_name("blocks.cu")
 SOURCE = Path(__file__).with_name("recurrence.cu")
 WIDE_SOURCE = Path(__file__).with_name("wide.cu")
+EIGHTS_SOURCE = Path(__file__).with_name("eights.cu")
 SIGMA = {"modrelu": 0, "relu": 1, "tanh": 2, "identity": 3, "paired_modrelu": 4, "leaky_relu": 5}
 TESTED = {(9, 0)}
 """Compute capabilities of chips on which the test suite has passed; on any other the first use checks itself."""
@@ -68,6 +70,24 @@ Blocks = tuple[Tensor, Tensor | None, Tensor]
 """`W_L`, `W_C` (or None) and `W_S` of the one matrix `[[W_L, W_C], [0, W_S]]`."""
 
 
+Layout = Shape | Wide | Eights
+"""How one of the kernels is laid out."""
+
+
+class Link(NamedTuple):
+    """How a sweep of `eights.cu` goes together with another."""
+
+    layout: Eights | None
+    packed: Tensor | None = None
+    letters: Tensor | None = None
+    tells: Tensor | None = None
+    """Where it tells how many letters there are, if it is followed."""
+    follows: "Other | None" = None
+
+
+ALONE = Link(None)
+
+
 def forward(
     inputs: Tensor,
     weight: Tensor | Blocks,
@@ -77,13 +97,14 @@ def forward(
     lengths: Tensor | None,
     states: Tensor | None,
     final: Tensor,
+    link: Link = ALONE,
 ) -> None:
     T, B, n = inputs.shape
-    kernels = _kernels_for(n, B, nonlinearity, False, inputs, weight, lengths)
+    kernels = kernels_for(n, B, nonlinearity, False, inputs, weight, lengths, link.layout)
     inputs, initial, vectors = in_rows(inputs), in_rows(initial), (as_vector(bias), as_vector(lengths))
     kernels.sweep(
         *(kernels.layout.blocks(B), kernels.layout.block(False)),
-        *(_packed(weight, n, kernels), *vectors),
+        *(*_given(weight, n, B, kernels, False, link), *vectors),
         *(initial, initial.stride(0), final, final.stride(0)),
         *(inputs, inputs.stride(0), inputs.stride(1)),
         *(None, 0, 0),
@@ -103,23 +124,25 @@ def backward(
     grad_z: Tensor,
     grad_initial: Tensor,
     meanwhile: Callable[[], None] | None = None,
+    link: Link = ALONE,
 ) -> None:
     T, B, n = states.shape
     if meanwhile is not None and not _nvrtc.tells_when_begun():
         meanwhile()
         meanwhile = None
-    kernels = _kernels_for(n, B, nonlinearity, True, states, weight, lengths)
+    kernels = kernels_for(n, B, nonlinearity, True, states, weight, lengths, link.layout)
     grad_states, states, vectors = in_rows(grad_states), in_rows(states), (as_vector(bias), as_vector(lengths))
     begun = kernels.sweep(
         *(kernels.layout.blocks(B), kernels.layout.block(True)),
-        *(_packed(weight, n, kernels), *vectors),
+        *(*_given(weight, n, B, kernels, True, link), *vectors),
         *(None, 0, grad_initial, grad_initial.stride(0)),
         *(grad_states, grad_states.stride(0), grad_states.stride(1)),
         *(states, states.stride(0), states.stride(1)),
         *(grad_z, grad_z.stride(0), grad_z.stride(1)),
         *(T, B, n, _long_size(weight)),
-        early=True,
+        early=link.follows is None,
         begun=meanwhile is not None,
+        lets=link.tells is not None,
     )
     if meanwhile is not None:
         beside(begun, meanwhile, states.device)
@@ -154,13 +177,49 @@ class Matrix(ctypes.Structure):
     _fields_ = (("blocks", Block * 3), ("n", ctypes.c_longlong), ("q", ctypes.c_longlong))
 
 
+class Other(ctypes.Structure):
+    """What a sweep of `eights.cu` follows, as in the source."""
+
+    _fields_ = (("letters", ctypes.c_void_p), ("turn", ctypes.c_longlong), ("told", ctypes.c_void_p))
+
+
+def _given(
+    weight: Tensor | Blocks, n: int, sequences: int, kernels: "Kernels", backward: bool, link: Link
+) -> tuple[Tensor | int | ctypes.Structure | None, ...]:
+    """What the sweep is told of the matrix, and of other sweeps."""
+    layout = kernels.layout
+    if not isinstance(layout, Eights):
+        return (_packed(weight, n, kernels),)
+    assert isinstance(weight, Tensor)
+    packed, letters = link.packed, link.letters
+    if packed is None:
+        packed = pack_eights(weight, None, kernels, backward)
+    if letters is None:
+        letters = torch.empty(layout.letters(sequences, 2), dtype=torch.uint8, device=weight.device)
+    return packed, letters, layout.letters(sequences, 1), link.tells, Other() if link.follows is None else link.follows
+
+
+def pack_eights(weight: Tensor, coupling: Tensor | None, kernels: "Kernels", backward: bool, early: bool = False) -> Tensor:
+    """Both matrices as the sweep's threads want them."""
+    grid, threads, numbers = kernels.layout.packing
+    packed, columns = weight.new_empty(numbers), 0 if coupling is None else coupling.shape[0 if backward else 1]
+    blocks = _block(weight, backward), Block() if coupling is None else _block(coupling, backward)
+    kernels.pack(grid, threads, *blocks, len(weight), columns, packed, early=early)
+    return packed
+
+
+def _block(matrix: Tensor, transposed: bool = False) -> Block:
+    down, right = matrix.stride()
+    return Block(matrix.data_ptr(), *((right, down) if transposed else (down, right)))
+
+
 def _packed(weight: Tensor | Blocks, n: int, kernels: "Kernels") -> Tensor:
     """The matrix as the sweep's threads want it. A plain one is all long."""
     given = (weight, None, None) if isinstance(weight, Tensor) else weight
     matrix = Matrix(n=n, q=len(given[0]))
     for index, block in enumerate(given):
         if block is not None:
-            matrix.blocks[index] = Block(block.data_ptr(), *block.stride())
+            matrix.blocks[index] = _block(block)
     grid, threads, numbers = kernels.layout.packing
     packed = given[0].new_empty(numbers)
     kernels.pack(grid, threads, matrix, packed)
@@ -174,19 +233,27 @@ def _long_size(weight: Tensor | Blocks) -> int:
 class Kernels(NamedTuple):
     """The two kernels of `recurrence.cu` or `wide.cu` for one layout, nonlinearity and direction."""
 
-    layout: Shape | Wide
+    layout: Layout
     pack: Kernel
     sweep: Kernel
 
 
-_loaded: dict[tuple[Shape | Wide, str, bool, bool, torch.device], Kernels] = {}
+_loaded: dict[tuple[Layout, str, bool, bool, torch.device], Kernels] = {}
 
 
-def _kernels_for(
-    n: int, sequences: int, nonlinearity: str, backward: bool, like: Tensor, weight: Tensor | Blocks, lengths: Tensor | None
+def kernels_for(
+    n: int,
+    sequences: int,
+    nonlinearity: str,
+    backward: bool,
+    like: Tensor,
+    weight: Tensor | Blocks,
+    lengths: Tensor | None,
+    layout: Layout | None,
 ) -> Kernels:
     parts, limits = NONLINEARITIES[nonlinearity].parts, limits_of(like.device)
-    layout = layout_for(n, sequences, parts, limits, _long_size(weight), backward, lower_precision())
+    if layout is None:
+        layout = layout_for(n, sequences, parts, limits, _long_size(weight), backward, lower_precision())
     assert layout is not None  # or `why_not` would have said so
     key = (layout, nonlinearity, backward, isinstance(layout, Wide) and lengths is not None, like.device)
     if key not in _loaded:
@@ -197,12 +264,13 @@ def _kernels_for(
     return _loaded[key]
 
 
-def source(layout: Shape | Wide) -> str:
+def source(layout: Layout) -> str:
     """The text of the kernels."""
-    return _nvrtc.text(NONLINEARITIES_SOURCE, BLOCKS_SOURCE, WIDE_SOURCE if isinstance(layout, Wide) else SOURCE)
+    sources = {Shape: SOURCE, Wide: WIDE_SOURCE, Eights: EIGHTS_SOURCE}
+    return _nvrtc.text(NONLINEARITIES_SOURCE, BLOCKS_SOURCE, sources[type(layout)])
 
 
-def defines(layout: Shape | Wide, nonlinearity: str, backward: bool, lengths: bool, limits: Limits) -> dict[str, int]:
+def defines(layout: Layout, nonlinearity: str, backward: bool, lengths: bool, limits: Limits) -> dict[str, int]:
     """What the compiler has to be told."""
     given = layout.defines(NONLINEARITIES[nonlinearity].parts, backward, lengths, limits)
     return given | {"SIGMA": SIGMA[nonlinearity], "BACKWARD": int(backward)}

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .._precision import full_precision
+from . import _linked
 from ._beside import at_once, joined
 from ._cuda import Blocks
 from ._engines import Engine, engine_for
@@ -132,6 +133,12 @@ def _short_then_long(
     states_long, states_short = torch.split(states, sizes, dim=-1)
     final_long, final_short = torch.split(final, sizes, dim=-1)
     bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
+    layouts = None if coupling is None else engine.pair_for(inputs, sizes[1], sizes[0], nonlinearity)
+    if layouts is not None and coupling is not None:
+        leads = _linked.Forward(inputs_short, short, bias_short, initial_short, states_short, final_short)
+        follows = _linked.Forward(inputs_long, long, bias_long, initial_long, states_long, final_long)
+        _linked.forward(layouts, (leads, follows), coupling, nonlinearity, lengths)
+        return
     engine.forward(inputs_short, short, bias_short, initial_short, nonlinearity, lengths, states_short, final_short)
     if coupling is not None:
         inputs_long = _plus_previous(inputs_long, initial_short, states_short, coupling.mT)
@@ -177,16 +184,17 @@ def recurrence_backward(
     if states.numel() == 0:
         return grad_z, grad_initial, grad_bias, grad_rows, grad_short
     with full_precision(states), joined(states.device):
-        engine, before, left = engine_for(backend, states, nonlinearity, long, short), None, weigh_both
+        engine, before, done = engine_for(backend, states, nonlinearity, long, short), None, False
+        apart = long is not None and len(grad_rows) <= len(long)  # then what one product forms depends on the long part alone
+        left = partial(weigh, 1) if apart and not engine.whole else weigh_both
         if engine.whole or long is None or short is None:
             whole = _one_matrix(long, coupling, short)
             engine.backward(grad_states, states, whole, bias, nonlinearity, lengths, grad_z, grad_initial)
         else:
-            apart = len(grad_rows) <= len(long)  # then what one product forms is known before the short part is swept
             given = grad_states, states, long, coupling, short, bias, nonlinearity, lengths, grad_z, grad_initial
-            before = _long_then_short(engine, *given, partial(weigh, 0) if apart else None)
-            left = partial(weigh, 1) if apart else weigh_both
-        at_once(left, None if bias is None and before is None else add_up, states.device)
+            before, done = _long_then_short(engine, *given, partial(weigh, 0) if apart else None, left, add_up)
+        if not done:
+            at_once(left, None if bias is None and before is None else add_up, states.device)
     return grad_z, grad_initial, grad_bias, grad_rows, grad_short
 
 
@@ -231,23 +239,30 @@ def _long_then_short(
     lengths: Tensor | None,
     grad_z: Tensor,
     grad_initial: Tensor,
-    meanwhile: Callable[[], None] | None,
-) -> Tensor | None:
-    """`_short_then_long` in reverse; `meanwhile` is done beside the sweep of the short part. Returned is what `grad_initial`, in
-    its short part, gains by the coupling."""
+    after_long: Callable[[], None] | None,
+    *after: Callable[[], None],
+) -> tuple[Tensor | None, bool]:
+    """`_short_then_long` in reverse; `after_long` is done beside the sweep of the short part. Returned is what `grad_initial`, in
+    its short part, gains by the coupling, and whether what comes `after` has been done too."""
     sizes = [long.shape[-1], short.shape[-1]]
     grad_states_long, grad_states_short = torch.split(grad_states, sizes, dim=-1)
     states_long, states_short = torch.split(states, sizes, dim=-1)
     grad_z_long, grad_z_short = torch.split(grad_z, sizes, dim=-1)
     grad_initial_long, grad_initial_short = torch.split(grad_initial, sizes, dim=-1)
     bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
+    layouts = None if coupling is None else engine.pair_for(states, *sizes, nonlinearity)
+    if layouts is not None and coupling is not None:
+        leads = _linked.Backward(grad_states_long, states_long, long, bias_long, grad_z_long, grad_initial_long)
+        follows = _linked.Backward(grad_states_short, states_short, short, bias_short, grad_z_short, grad_initial_short)
+        _linked.backward(layouts, (leads, follows), coupling, nonlinearity, lengths, after_long, *after)
+        return None, True
     engine.backward(grad_states_long, states_long, long, bias_long, nonlinearity, lengths, grad_z_long, grad_initial_long)
     before = None
     if coupling is not None:  # dL/dh_S at step t gains W_Cᵀ dz_L of step t + 1
         grad_states_short, before = _plus_next(grad_states_short, grad_z_long, coupling)
     others = bias_short, nonlinearity, lengths, grad_z_short, grad_initial_short
-    engine.backward(grad_states_short, states_short, short, *others, meanwhile)
-    return before
+    engine.backward(grad_states_short, states_short, short, *others, after_long)
+    return before, False
 
 
 def _plus_previous(added: Tensor, initial: Tensor, states: Tensor, matrix: Tensor) -> Tensor:

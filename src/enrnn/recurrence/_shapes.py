@@ -190,13 +190,16 @@ def as_one(q: int, s: int, sequences: int, limits: Limits) -> bool:
     Two have fewer products in a row, but pay the latency of a step twice, and small matrices are all latency. With many sequences
     the coupling is what counts: its products, at 128 a cycle of a multiprocessor, and its reads and writes, measured at 8 bytes.
     """
-    shapes = [
-        (q + s, layout_for(q + s, sequences, 1, limits, q)),
-        *((size, layout_for(size, sequences, 1, limits)) for size in (q, s)),
-    ]
-    whole, long, short = (_cost(shape, size, sequences, 1, limits) if shape else math.inf for size, shape in shapes)
+    whole = layout_for(q + s, sequences, 1, limits, q)
+    return (_cost(whole, q + s, sequences, 1, limits) if whole else math.inf) < in_turn(q, s, sequences, limits)
+
+
+def in_turn(q: int, s: int, sequences: int, limits: Limits) -> float:
+    """Cycles a step of two sweeps, one after the other, and of the coupling between them."""
+    shapes = [(size, layout_for(size, sequences, 1, limits)) for size in (q, s)]
+    long, short = (_cost(shape, size, sequences, 1, limits) if shape else math.inf for size, shape in shapes)
     coupling = sequences * (q * s / 128 + 4 * (4 * q + s) / 8) / limits.clusters[0]
-    return whole < long + short + BETWEEN + coupling
+    return long + short + BETWEEN + coupling
 
 
 def _cost(shape: Shape | Wide, n: int, sequences: int, parts: int, limits: Limits) -> float:

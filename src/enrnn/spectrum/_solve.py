@@ -27,8 +27,8 @@ class Solution(NamedTuple):
 
 
 def solve(matrix: Tensor, method: str, accuracy: float = 1e-12, largest: Tensor | None = None) -> Solution:
-    """The dominant eigenvalue of one float64 matrix, which must be finite unless a CUDA graph is being captured. On a GPU, and with
-    its `largest` entries as `normalize.cu` finds them, of a float32 one.
+    """The dominant eigenvalue of one float64 matrix, which must be finite unless a CUDA graph is being captured. On a GPU, and
+    with its `largest` entries as `normalize.cu` finds them, of a float32 one.
 
     While a graph is captured nobody can look and no dense solver can run: the result may come out uncertified there, and only
     there. Everything in it is then zero.
