@@ -127,7 +127,8 @@ def backward(
     link: Link = ALONE,
 ) -> None:
     T, B, n = states.shape
-    if meanwhile is not None and not _nvrtc.tells_when_begun():
+    tells = meanwhile is not None and _nvrtc.tells_when_begun()
+    if meanwhile is not None and not tells and link.tells is None:
         meanwhile()
         meanwhile = None
     kernels = kernels_for(n, B, nonlinearity, True, states, weight, lengths, link.layout)
@@ -141,11 +142,13 @@ def backward(
         *(grad_z, grad_z.stride(0), grad_z.stride(1)),
         *(T, B, n, _long_size(weight)),
         early=link.follows is None,
-        begun=meanwhile is not None,
+        begun=tells,
         lets=link.tells is not None,
     )
-    if meanwhile is not None:
+    if tells and meanwhile is not None:
         beside(begun, meanwhile, states.device)
+    elif meanwhile is not None:  # it follows this sweep, so it comes later
+        meanwhile()
 
 
 def forbid_loading() -> None:
@@ -191,21 +194,27 @@ def _given(
     if not isinstance(layout, Eights):
         return (_packed(weight, n, kernels),)
     assert isinstance(weight, Tensor)
-    packed, letters = link.packed, link.letters
-    if packed is None:
-        packed = pack_eights(weight, None, kernels, backward)
-    if letters is None:
-        letters = torch.empty(layout.letters(sequences, 2), dtype=torch.uint8, device=weight.device)
-    return packed, letters, layout.letters(sequences, 1), link.tells, Other() if link.follows is None else link.follows
+    if link.layout is None:
+        link = Link(layout, *room_for(layout, sequences, 2, weight))
+        pack_eights(weight, None, kernels, backward, link)
+    turn, followed = layout.letters(sequences, 1), Other() if link.follows is None else link.follows
+    return link.packed, link.letters, turn, link.tells, followed
 
 
-def pack_eights(weight: Tensor, coupling: Tensor | None, kernels: "Kernels", backward: bool, early: bool = False) -> Tensor:
+def room_for(layout: Eights, sequences: int, copies: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Room for the matrices as the threads of a sweep want them, and for the letters of so many states."""
+    letters = torch.empty(layout.letters(sequences, copies), dtype=torch.uint8, device=like.device)
+    return like.new_empty(layout.packing[2]), letters
+
+
+def pack_eights(
+    weight: Tensor, coupling: Tensor | None, kernels: "Kernels", backward: bool, link: Link, early: bool = False
+) -> None:
     """Both matrices as the sweep's threads want them."""
-    grid, threads, numbers = kernels.layout.packing
-    packed, columns = weight.new_empty(numbers), 0 if coupling is None else coupling.shape[0 if backward else 1]
+    grid, threads, _ = kernels.layout.packing
+    columns = 0 if coupling is None else coupling.shape[0 if backward else 1]
     blocks = _block(weight, backward), Block() if coupling is None else _block(coupling, backward)
-    kernels.pack(grid, threads, *blocks, len(weight), columns, packed, early=early)
-    return packed
+    kernels.pack(grid, threads, *blocks, len(weight), columns, link.packed, early=early)
 
 
 def _block(matrix: Tensor, transposed: bool = False) -> Block:

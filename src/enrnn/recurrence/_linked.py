@@ -24,6 +24,9 @@ MOST_STEPS = 128
 """That may be linked: a sweep that is followed keeps all it sends, 30 KiB a step and eight sequences of 720 units. And tensor
 cores, which cut off where they add, shorten a state by some 2^-26 of it a step."""
 
+LEAST_DRIVER = 12090
+"""The CUDA whose drivers tell when a kernel has begun, in a graph too: captured or not, a step has to take the same kernels."""
+
 PAYS = 0.75
 """By how much the reckoned cost has to be lower: both are off by some 20 %."""
 
@@ -56,7 +59,7 @@ def pair_for(like: Tensor, leads: int, follows: int, nonlinearity: str) -> tuple
     steps, sequences, _ = like.shape
     if lower_precision() or steps > MOST_STEPS or torch.cuda.get_device_capability(like.device) not in _cuda.TESTED:
         return None
-    if not _nvrtc.tells_when_begun() or another(like.device, BESIDE) is None:
+    if _nvrtc.driver_version() < LEAST_DRIVER or another(like.device, BESIDE) is None:
         return None
     return _pair(leads, follows, sequences, nonlinearity, _cuda.limits_of(like.device))
 
@@ -143,13 +146,19 @@ def _links(
     lengths: Tensor | None,
     backward: bool,
 ) -> tuple[Link, Link]:
-    """Of the sweep that leads and the one that follows; their matrices are laid out."""
-    (steps, sequences, _), device, couplings = like.shape, like.device, (None, coupling)
-    letters = torch.empty(layouts[0].letters(sequences, steps + 1), dtype=torch.uint8, device=device)
-    told = torch.empty(layouts[0].teams_for(sequences), dtype=torch.int32, device=device)
-    packed = []
-    for i in (1, 0):  # the follower's first: what begins after the leader has begun begins after both
-        kernels = _cuda.kernels_for(len(weights[i]), sequences, nonlinearity, backward, like, weights[i], lengths, layouts[i])
-        packed.append(_cuda.pack_eights(weights[i], couplings[i], kernels, backward, early=i == 0))
-    followed = Other(letters.data_ptr(), layouts[0].letters(sequences, 1), told.data_ptr())
-    return Link(layouts[0], packed[1], letters, told), Link(layouts[1], packed[0], follows=followed)
+    """Of the sweep that leads and the one that follows; their matrices are laid out.
+
+    All memory is asked for first: torch may be told to fill it, and that must not come between two launches.
+    """
+    steps, sequences, _ = like.shape
+    rooms = [_cuda.room_for(layouts[0], sequences, steps + 1, like), _cuda.room_for(layouts[1], sequences, 2, like)]
+    told = torch.empty(layouts[0].teams_for(sequences), dtype=torch.int32, device=like.device)
+    followed = Other(rooms[0][1].data_ptr(), layouts[0].letters(sequences, 1), told.data_ptr())
+    links = Link(layouts[0], *rooms[0], told), Link(layouts[1], *rooms[1], follows=followed)
+    loaded = [
+        _cuda.kernels_for(len(weight), sequences, nonlinearity, backward, like, weight, lengths, layout)
+        for weight, layout in zip(weights, layouts, strict=True)
+    ]
+    _cuda.pack_eights(weights[1], coupling, loaded[1], backward, links[1])  # first: who waits for the other waits for both
+    _cuda.pack_eights(weights[0], None, loaded[0], backward, links[0], early=True)
+    return links

@@ -184,14 +184,14 @@ def recurrence_backward(
     if states.numel() == 0:
         return grad_z, grad_initial, grad_bias, grad_rows, grad_short
     with full_precision(states), joined(states.device):
-        engine, before, done = engine_for(backend, states, nonlinearity, long, short), None, False
-        apart = long is not None and len(grad_rows) <= len(long)  # then what one product forms depends on the long part alone
-        left = partial(weigh, 1) if apart and not engine.whole else weigh_both
+        engine, before, left, done = engine_for(backend, states, nonlinearity, long, short), None, weigh_both, False
         if engine.whole or long is None or short is None:
             whole = _one_matrix(long, coupling, short)
             engine.backward(grad_states, states, whole, bias, nonlinearity, lengths, grad_z, grad_initial)
         else:
             given = grad_states, states, long, coupling, short, bias, nonlinearity, lengths, grad_z, grad_initial
+            apart = len(grad_rows) <= len(long)  # then what one product forms is known before the short part is swept
+            left = partial(weigh, 1) if apart else weigh_both
             before, done = _long_then_short(engine, *given, partial(weigh, 0) if apart else None, left, add_up)
         if not done:
             at_once(left, None if bias is None and before is None else add_up, states.device)
