@@ -1,0 +1,97 @@
+"""In which order two linked sweeps are launched, without a GPU too: a follower before its leader would wait for ever."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from enrnn import _nvrtc
+from enrnn.recurrence import _cuda, _linked
+from enrnn.recurrence._eights import Eights, eights_for
+from tests.recurrence.test_kernel import H200
+
+Q, S, STEPS, BATCH = 100, 400, 5, 9
+
+
+class Stream:
+    """One that writes down what it is told."""
+
+    def __init__(self, launched: list[str]) -> None:
+        self.launched = launched
+
+    def record_event(self) -> str:
+        self.launched.append("swept")
+        return "swept"
+
+    def wait_event(self, event: str) -> None:
+        self.launched.append(f"after {event}")
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of kernels in the order of their launches, each with the blocks of its own team and of the other's."""
+    found: list[str] = []
+
+    def load(source: str, names: dict[str, int], device: torch.device, **defines: int) -> list[Callable[..., Any]]:
+        def kernel(name: str) -> Callable[..., Any]:
+            def launch(grid: int, block: int, *given: Any, early: bool = False, begun: bool = False, lets: bool = False) -> Any:
+                assert all(isinstance(each, Tensor | int | ctypes.Structure | None) for each in given)
+                found.append(f"{name} {defines['TEAM']}/{defines['OTHER_TEAM']}{', early' if early else ''}")
+                return "begun" if begun else None
+
+            return launch
+
+        return [kernel(name) for name in names]
+
+    def beside(begun: object, work: Callable[[], None], device: torch.device) -> None:
+        assert begun == "begun"
+        work()
+
+    monkeypatch.setattr(_nvrtc, "load", load)
+    monkeypatch.setattr(_cuda, "_loaded", {})
+    monkeypatch.setattr(_cuda, "limits_of", lambda device: H200)
+    monkeypatch.setattr(_cuda, "forbid_loading", lambda: None)
+    monkeypatch.setattr(_cuda, "beside", beside)
+    monkeypatch.setattr(_linked, "joined", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: Stream(found))
+    return found
+
+
+def layouts(leads: int, follows: int) -> tuple[Eights, Eights]:
+    first = eights_for(leads, BATCH, "relu", H200)
+    second = eights_for(follows, BATCH, "relu", H200, first)
+    assert first is not None
+    assert second is not None
+    return first, second
+
+
+def test_forward_the_short_part_leads(launched: list[str]) -> None:
+    def part(n: int) -> _linked.Forward:
+        x = torch.zeros(n, BATCH, STEPS).permute(2, 1, 0)  # which has to be copied, before anything is launched
+        return _linked.Forward(x, torch.zeros(n, n), None, torch.zeros(BATCH, n), torch.zeros_like(x), torch.zeros(BATCH, n))
+
+    lengths = torch.full((BATCH,), STEPS, dtype=torch.int32)
+    _linked.forward(layouts(S, Q), (part(S), part(Q)), torch.zeros(Q, S), "relu", lengths)
+    assert launched == ["pack 3/9", "pack 9/0, early", "sweep 9/0, early", "sweep 3/9, early"]
+
+
+@pytest.mark.parametrize("tells", [True, False], ids=["a driver that tells", "an old driver"])
+@pytest.mark.parametrize("apart", [True, False])
+def test_backward_the_long_part_leads(apart: bool, tells: bool, launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def part(n: int) -> _linked.Backward:
+        g, h, dz, i = *torch.zeros(3, STEPS, BATCH, n), torch.zeros(BATCH, n)
+        return _linked.Backward(g, h, torch.zeros(n, n), torch.zeros(n), dz, i)
+
+    monkeypatch.setattr(_nvrtc, "tells_when_begun", lambda: tells)
+    then = [lambda: launched.append("dW_L"), lambda: launched.append("dW_S"), lambda: launched.append("db")]
+    _linked.backward(
+        layouts(Q, S), (part(Q), part(S)), torch.zeros(Q, S), "relu", None, then[0] if apart else None, then[1], then[2]
+    )
+    assert launched[:5] == ["pack 9/3", "pack 3/0, early", "sweep 3/0, early", "sweep 9/3", "swept"]
+    assert launched[5:] == (["dW_S", "dW_L", "after swept", "db"] if apart else ["after swept", "dW_S", "db"])
