@@ -74,7 +74,7 @@ def assert_near_the_float64_reference(layer: nn.Module, exact: nn.Module, x: Ten
 class Forced:
     """The CUDA engine by a layout of one's choice; with q, it is given a matrix as its blocks."""
 
-    def __init__(self, layout: Callable[..., Shape | Wide | Eights | None], q: int | None = None, coupled: bool = True) -> None:
+    def __init__(self, layout: Callable[..., Shape | Wide | None], q: int | None = None, coupled: bool = True) -> None:
         self.layout, self.q, self.coupled = layout, q, coupled
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -90,56 +90,54 @@ class Forced:
         return run
 
 
+class Alone:
+    """The engine that runs a matrix by `eights.cu`, with no other sweep beside it."""
+
+    def forward(self, inputs: Tensor, weight: Tensor, bias: Any, initial: Tensor, nonlinearity: str, *others: Any) -> None:
+        link = self._link(inputs, weight, nonlinearity, others[0], backward=False)
+        _cuda.forward(inputs, weight, bias, initial, nonlinearity, *others, link)
+
+    def backward(self, grad_states: Tensor, states: Tensor, weight: Tensor, bias: Any, nonlinearity: str, *others: Any) -> None:
+        link = self._link(states, weight, nonlinearity, others[0], backward=True)
+        _cuda.backward(grad_states, states, weight, bias, nonlinearity, *others, None, link)
+
+    def _link(self, like: Tensor, weight: Tensor, nonlinearity: str, lengths: Tensor | None, backward: bool) -> _cuda.Link:
+        layout = eights(len(weight), like.shape[1])
+        link = _cuda.Link(layout, *_cuda.room_for(layout, like.shape[1], 2, like))
+        _cuda.pack_eights(weight, None, _cuda.kernels_for(layout, nonlinearity, backward, lengths, like.device), backward, link)
+        return link
+
+
 class Both:
     """The engine that runs a matrix `[[W_L, W_C], [0, W_S]]` with q long units as two linked sweeps."""
 
     def __init__(self, q: int) -> None:
         self.q = q
 
-    def __getattr__(self, name: str) -> Any:
-        limits = _cuda.limits_of(torch.device("cuda", 0))
+    def forward(
+        self, inputs: Tensor, weight: Tensor, bias: Any, initial: Tensor, name: str, lengths: Any, *found: Tensor
+    ) -> None:
+        q, batch = self.q, inputs.shape[1]
+        (x, x_), (b, b_), (i, i_), (h, h_), (f, f_) = (self._parts(each) for each in (inputs, bias, initial, *found))
+        leads, follows = eights(len(weight) - q, batch), _linked.Forward(x, weight[:q, :q], b, i, h, f)
+        parts = _linked.Forward(x_, weight[q:, q:], b_, i_, h_, f_), follows
+        _linked.forward((leads, eights(q, batch, leads)), parts, weight[:q, q:], name, lengths)
 
-        def parts(each: Tensor | None) -> tuple[Any, Any]:
-            return (None, None) if each is None else (each[..., : self.q], each[..., self.q :])
+    def backward(
+        self, upstream: Tensor, states: Tensor, weight: Tensor, bias: Any, name: str, lengths: Any, *found: Tensor
+    ) -> None:
+        q, batch = self.q, states.shape[1]
+        (g, g_), (h, h_), (b, b_), (dz, dz_), (i, i_) = (self._parts(each) for each in (upstream, states, bias, *found))
+        leads, follows = eights(q, batch), _linked.Backward(g_, h_, weight[q:, q:], b_, dz_, i_)
+        parts = _linked.Backward(g, h, weight[:q, :q], b, dz, i), follows
+        _linked.backward((leads, eights(len(weight) - q, batch, leads)), parts, weight[:q, q:], name, lengths)
 
-        def pair(leads: int, follows: int, like: Tensor) -> tuple[Eights, Eights]:
-            first = eights_for(leads, like.shape[1], "modrelu", limits)
-            second = eights_for(follows, like.shape[1], "modrelu", limits, first)
-            assert first is not None
-            assert second is not None
-            return first, second
+    def _parts(self, each: Tensor | None) -> tuple[Any, Any]:
+        return (None, None) if each is None else (each[..., : self.q], each[..., self.q :])
 
-        def forward(
-            inputs: Tensor,
-            weight: Tensor,
-            bias: Tensor | None,
-            initial: Tensor,
-            nonlinearity: str,
-            lengths: Tensor | None,
-            states: Tensor,
-            final: Tensor,
-        ) -> None:
-            q = self.q
-            (x, x_), (b, b_), (i, i_), (h, h_), (f, f_) = (parts(each) for each in (inputs, bias, initial, states, final))
-            leads = _linked.Forward(x_, weight[q:, q:], b_, i_, h_, f_)
-            follows = _linked.Forward(x, weight[:q, :q], b, i, h, f)
-            _linked.forward(pair(len(weight) - q, q, inputs), (leads, follows), weight[:q, q:], nonlinearity, lengths)
 
-        def backward(
-            grad_states: Tensor,
-            states: Tensor,
-            weight: Tensor,
-            bias: Tensor | None,
-            nonlinearity: str,
-            lengths: Tensor | None,
-            grad_z: Tensor,
-            grad_initial: Tensor,
-        ) -> None:
-            q = self.q
-            given = (parts(each) for each in (grad_states, states, bias, grad_z, grad_initial))
-            (g, g_), (h, h_), (b, b_), (dz, dz_), (i, i_) = given
-            leads = _linked.Backward(g, h, weight[:q, :q], b, dz, i)
-            follows = _linked.Backward(g_, h_, weight[q:, q:], b_, dz_, i_)
-            _linked.backward(pair(q, len(weight) - q, states), (leads, follows), weight[:q, q:], nonlinearity, lengths)
-
-        return forward if name == "forward" else backward
+def eights(n: int, sequences: int, other: Eights | None = None) -> Eights:
+    """A layout that there is."""
+    found = eights_for(n, sequences, "relu", _cuda.limits_of(torch.device("cuda", 0)), other)
+    assert found is not None
+    return found

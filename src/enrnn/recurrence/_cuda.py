@@ -1,4 +1,5 @@
-"""The sweeps as one CUDA kernel each, `recurrence.cu` or, for many sequences, `wide.cu`, compiled at run time."""
+"""The sweeps as one CUDA kernel each, compiled at run time: `recurrence.cu`, `wide.cu` for many sequences, or `eights.cu` for two
+sweeps at once."""
 
 import ctypes
 import functools
@@ -22,6 +23,7 @@ NONLINEARITIES_SOURCE = Path(__file__).with_name("nonlinearities.cu")
 BLOCKS_SOURCE = Path(__file__).with_name("blocks.cu")
 SOURCE = Path(__file__).with_name("recurrence.cu")
 WIDE_SOURCE = Path(__file__).with_name("wide.cu")
+HALVES_SOURCE = Path(__file__).with_name("halves.cu")
 EIGHTS_SOURCE = Path(__file__).with_name("eights.cu")
 SIGMA = {"modrelu": 0, "relu": 1, "tanh": 2, "identity": 3, "paired_modrelu": 4, "leaky_relu": 5}
 TESTED = {(9, 0)}
@@ -75,17 +77,15 @@ Layout = Shape | Wide | Eights
 
 
 class Link(NamedTuple):
-    """How a sweep of `eights.cu` goes together with another."""
+    """What a sweep of `eights.cu` has of its own, and how it goes together with another."""
 
-    layout: Eights | None
-    packed: Tensor | None = None
-    letters: Tensor | None = None
+    layout: Eights
+    packed: Tensor
+    """The matrices, as `pack_eights` lays them out."""
+    letters: Tensor
     tells: Tensor | None = None
     """Where it tells how many letters there are, if it is followed."""
     follows: "Other | None" = None
-
-
-ALONE = Link(None)
 
 
 def forward(
@@ -97,14 +97,15 @@ def forward(
     lengths: Tensor | None,
     states: Tensor | None,
     final: Tensor,
-    link: Link = ALONE,
+    link: Link | None = None,
 ) -> None:
     T, B, n = inputs.shape
-    kernels = kernels_for(n, B, nonlinearity, False, inputs, weight, lengths, link.layout)
+    layout = link.layout if link else _layout(n, B, nonlinearity, False, inputs.device, weight)
+    kernels = kernels_for(layout, nonlinearity, False, lengths, inputs.device)
     inputs, initial, vectors = in_rows(inputs), in_rows(initial), (as_vector(bias), as_vector(lengths))
     kernels.sweep(
-        *(kernels.layout.blocks(B), kernels.layout.block(False)),
-        *(*_given(weight, n, B, kernels, False, link), *vectors),
+        *(layout.blocks(B), layout.block(False)),
+        *(*(_linked_with(link, B) if link else (_packed(weight, n, kernels),)), *vectors),
         *(initial, initial.stride(0), final, final.stride(0)),
         *(inputs, inputs.stride(0), inputs.stride(1)),
         *(None, 0, 0),
@@ -124,30 +125,32 @@ def backward(
     grad_z: Tensor,
     grad_initial: Tensor,
     meanwhile: Callable[[], None] | None = None,
-    link: Link = ALONE,
+    link: Link | None = None,
 ) -> None:
+    """With a link that tells, `meanwhile` is the sweep that follows this one, and must not come first."""
     T, B, n = states.shape
-    tells = meanwhile is not None and _nvrtc.tells_when_begun()
-    if meanwhile is not None and not tells and link.tells is None:
+    led, tells = link is not None and link.tells is not None, meanwhile is not None and _nvrtc.tells_when_begun()
+    if meanwhile is not None and not tells and not led:
         meanwhile()
         meanwhile = None
-    kernels = kernels_for(n, B, nonlinearity, True, states, weight, lengths, link.layout)
+    layout = link.layout if link else _layout(n, B, nonlinearity, True, states.device, weight)
+    kernels = kernels_for(layout, nonlinearity, True, lengths, states.device)
     grad_states, states, vectors = in_rows(grad_states), in_rows(states), (as_vector(bias), as_vector(lengths))
     begun = kernels.sweep(
-        *(kernels.layout.blocks(B), kernels.layout.block(True)),
-        *(*_given(weight, n, B, kernels, True, link), *vectors),
+        *(layout.blocks(B), layout.block(True)),
+        *(*(_linked_with(link, B) if link else (_packed(weight, n, kernels),)), *vectors),
         *(None, 0, grad_initial, grad_initial.stride(0)),
         *(grad_states, grad_states.stride(0), grad_states.stride(1)),
         *(states, states.stride(0), states.stride(1)),
         *(grad_z, grad_z.stride(0), grad_z.stride(1)),
         *(T, B, n, _long_size(weight)),
-        early=link.follows is None,
+        early=link is None or link.follows is None,
         begun=tells,
-        lets=link.tells is not None,
+        lets=led,
     )
     if tells and meanwhile is not None:
         beside(begun, meanwhile, states.device)
-    elif meanwhile is not None:  # it follows this sweep, so it comes later
+    elif meanwhile is not None:
         meanwhile()
 
 
@@ -186,19 +189,10 @@ class Other(ctypes.Structure):
     _fields_ = (("letters", ctypes.c_void_p), ("turn", ctypes.c_longlong), ("told", ctypes.c_void_p))
 
 
-def _given(
-    weight: Tensor | Blocks, n: int, sequences: int, kernels: "Kernels", backward: bool, link: Link
-) -> tuple[Tensor | int | ctypes.Structure | None, ...]:
-    """What the sweep is told of the matrix, and of other sweeps."""
-    layout = kernels.layout
-    if not isinstance(layout, Eights):
-        return (_packed(weight, n, kernels),)
-    assert isinstance(weight, Tensor)
-    if link.layout is None:
-        link = Link(layout, *room_for(layout, sequences, 2, weight))
-        pack_eights(weight, None, kernels, backward, link)
-    turn, followed = layout.letters(sequences, 1), Other() if link.follows is None else link.follows
-    return link.packed, link.letters, turn, link.tells, followed
+def _linked_with(link: Link, sequences: int) -> tuple[Tensor | int | ctypes.Structure | None, ...]:
+    """What a sweep of `eights.cu` is told of its matrices, its letters and the other sweep."""
+    followed = Other() if link.follows is None else link.follows
+    return link.packed, link.letters, link.layout.letters(sequences, 1), link.tells, followed
 
 
 def room_for(layout: Eights, sequences: int, copies: int, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -240,7 +234,7 @@ def _long_size(weight: Tensor | Blocks) -> int:
 
 
 class Kernels(NamedTuple):
-    """The two kernels of `recurrence.cu` or `wide.cu` for one layout, nonlinearity and direction."""
+    """The two kernels of `recurrence.cu`, `wide.cu` or `eights.cu` for one layout, nonlinearity and direction."""
 
     layout: Layout
     pack: Kernel
@@ -250,33 +244,29 @@ class Kernels(NamedTuple):
 _loaded: dict[tuple[Layout, str, bool, bool, torch.device], Kernels] = {}
 
 
-def kernels_for(
-    n: int,
-    sequences: int,
-    nonlinearity: str,
-    backward: bool,
-    like: Tensor,
-    weight: Tensor | Blocks,
-    lengths: Tensor | None,
-    layout: Layout | None,
-) -> Kernels:
-    parts, limits = NONLINEARITIES[nonlinearity].parts, limits_of(like.device)
-    if layout is None:
-        layout = layout_for(n, sequences, parts, limits, _long_size(weight), backward, lower_precision())
+def _layout(
+    n: int, sequences: int, nonlinearity: str, backward: bool, device: torch.device, weight: Tensor | Blocks
+) -> Shape | Wide:
+    parts, limits = NONLINEARITIES[nonlinearity].parts, limits_of(device)
+    layout = layout_for(n, sequences, parts, limits, _long_size(weight), backward, lower_precision())
     assert layout is not None  # or `why_not` would have said so
-    key = (layout, nonlinearity, backward, isinstance(layout, Wide) and lengths is not None, like.device)
+    return layout
+
+
+def kernels_for(layout: Layout, nonlinearity: str, backward: bool, lengths: Tensor | None, device: torch.device) -> Kernels:
+    key = (layout, nonlinearity, backward, isinstance(layout, Wide) and lengths is not None, device)
     if key not in _loaded:
         forbid_loading()
-        given = defines(layout, nonlinearity, backward, lengths is not None, limits)
-        pack, sweep = _nvrtc.load(source(layout), {"pack": 0, "sweep": given["SHARED_BYTES"]}, like.device, **given)
+        given = defines(layout, nonlinearity, backward, lengths is not None, limits_of(device))
+        pack, sweep = _nvrtc.load(source(layout), {"pack": 0, "sweep": given["SHARED_BYTES"]}, device, **given)
         _loaded[key] = Kernels(layout, pack, sweep)
     return _loaded[key]
 
 
 def source(layout: Layout) -> str:
     """The text of the kernels."""
-    sources = {Shape: SOURCE, Wide: WIDE_SOURCE, Eights: EIGHTS_SOURCE}
-    return _nvrtc.text(NONLINEARITIES_SOURCE, BLOCKS_SOURCE, sources[type(layout)])
+    sources = {Shape: (SOURCE,), Wide: (WIDE_SOURCE,), Eights: (HALVES_SOURCE, EIGHTS_SOURCE)}
+    return _nvrtc.text(NONLINEARITIES_SOURCE, BLOCKS_SOURCE, *sources[type(layout)])
 
 
 def defines(layout: Layout, nonlinearity: str, backward: bool, lengths: bool, limits: Limits) -> dict[str, int]:

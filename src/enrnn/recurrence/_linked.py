@@ -21,7 +21,7 @@ from ._eights import Eights, eights_for
 from ._shapes import Limits, in_turn
 
 MOST_STEPS = 128
-"""That may be linked: a sweep that is followed keeps all it sends, 30 KiB a step and eight sequences of 720 units. And tensor
+"""That may be linked: a sweep that is followed keeps all it sends, 24 KiB a step and eight sequences of 720 units. And tensor
 cores, which cut off where they add, shorten a state by some 2^-26 of it a step."""
 
 LEAST_DRIVER = 12090
@@ -71,7 +71,7 @@ def _pair(leads: int, follows: int, sequences: int, nonlinearity: str, limits: L
     if first is None or second is None:
         return None
     taken = sum(each.clusters(sequences) / limits.clusters[each.team * each.teams - 1] for each in (first, second))
-    cost, sizes = max(first.cycles, second.cycles), sorted((leads, follows))
+    cost, sizes = max(first.cycles, second.cycles), sorted((leads, follows))  # whichever leads, the same answer
     return (first, second) if taken <= 1 and cost < PAYS * in_turn(sizes[0], sizes[1], sequences, limits) else None
 
 
@@ -100,18 +100,14 @@ def backward(
     coupling: Tensor,
     nonlinearity: str,
     lengths: Tensor | None,
-    after_first: Callable[[], None] | None = None,
-    *after: Callable[[], None],
+    after_first: Callable[[], None] = lambda: None,
+    after_second: Callable[[], None] = lambda: None,
+    after_both: Callable[[], None] = lambda: None,
 ) -> None:
     """Two reverse sweeps, the second of which gains the transpose of `coupling` times what the first one has found for the step
-    after, and for the initial state too.
-
-    With `after_first`, that is done beside the second sweep, and the first of what comes `after` is said to depend on the second
-    sweep alone; what is left of that comes after both.
-    """
+    after, and for the initial state too. What needs the one sweep, the other, or both is done as soon as it can be."""
     lengths, parts = as_vector(lengths), (_as_read_in_reverse(parts[0]), _as_read_in_reverse(parts[1]))
     links = _links(layouts, parts[0].states, (parts[0].weight, parts[1].weight), coupling, nonlinearity, lengths, True)
-    after_second, at_last = (after[:1], after[1:]) if after_first is not None else ((), after)
     device, swept = coupling.device, []
 
     def sweep(i: int, beside: Callable[[], None] | None) -> None:
@@ -121,16 +117,13 @@ def backward(
     def follow() -> None:
         sweep(1, None)
         swept.append(torch.cuda.current_stream(device).record_event())
-        for work in after_second:
-            work()
+        after_second()
 
     with joined(device):
         sweep(0, follow)
-        if after_first is not None:
-            after_first()
+        after_first()
         torch.cuda.current_stream(device).wait_event(swept[0])
-        for work in at_last:
-            work()
+        after_both()
 
 
 def _as_read_in_reverse(part: Backward) -> Backward:
@@ -155,10 +148,7 @@ def _links(
     told = torch.empty(layouts[0].teams_for(sequences), dtype=torch.int32, device=like.device)
     followed = Other(rooms[0][1].data_ptr(), layouts[0].letters(sequences, 1), told.data_ptr())
     links = Link(layouts[0], *rooms[0], told), Link(layouts[1], *rooms[1], follows=followed)
-    loaded = [
-        _cuda.kernels_for(len(weight), sequences, nonlinearity, backward, like, weight, lengths, layout)
-        for weight, layout in zip(weights, layouts, strict=True)
-    ]
+    loaded = [_cuda.kernels_for(layout, nonlinearity, backward, lengths, like.device) for layout in layouts]
     _cuda.pack_eights(weights[1], coupling, loaded[1], backward, links[1])  # first: who waits for the other waits for both
     _cuda.pack_eights(weights[0], None, loaded[0], backward, links[0], early=True)
     return links

@@ -133,8 +133,7 @@ def _short_then_long(
     states_long, states_short = torch.split(states, sizes, dim=-1)
     final_long, final_short = torch.split(final, sizes, dim=-1)
     bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
-    layouts = None if coupling is None else engine.pair_for(inputs, sizes[1], sizes[0], nonlinearity)
-    if layouts is not None and coupling is not None:
+    if coupling is not None and (layouts := engine.pair_for(inputs, sizes[1], sizes[0], nonlinearity)) is not None:
         leads = _linked.Forward(inputs_short, short, bias_short, initial_short, states_short, final_short)
         follows = _linked.Forward(inputs_long, long, bias_long, initial_long, states_long, final_long)
         _linked.forward(layouts, (leads, follows), coupling, nonlinearity, lengths)
@@ -192,7 +191,7 @@ def recurrence_backward(
             given = grad_states, states, long, coupling, short, bias, nonlinearity, lengths, grad_z, grad_initial
             apart = len(grad_rows) <= len(long)  # then what one product forms is known before the short part is swept
             left = partial(weigh, 1) if apart else weigh_both
-            before, done = _long_then_short(engine, *given, partial(weigh, 0) if apart else None, left, add_up)
+            before, done = _long_then_short(engine, *given, (partial(weigh, 0), left, add_up) if apart else None)
         if not done:
             at_once(left, None if bias is None and before is None else add_up, states.device)
     return grad_z, grad_initial, grad_bias, grad_rows, grad_short
@@ -239,29 +238,28 @@ def _long_then_short(
     lengths: Tensor | None,
     grad_z: Tensor,
     grad_initial: Tensor,
-    after_long: Callable[[], None] | None,
-    *after: Callable[[], None],
+    then: tuple[Callable[[], None], Callable[[], None], Callable[[], None]] | None,
 ) -> tuple[Tensor | None, bool]:
-    """`_short_then_long` in reverse; `after_long` is done beside the sweep of the short part. Returned is what `grad_initial`, in
-    its short part, gains by the coupling, and whether what comes `after` has been done too."""
+    """`_short_then_long` in reverse; `then` is what needs the long part's sweep, the short one's, and both. The first is done
+    beside the sweep of the short part. Returned is what `grad_initial`, in its short part, gains by the coupling, and whether the
+    others have been done too."""
     sizes = [long.shape[-1], short.shape[-1]]
     grad_states_long, grad_states_short = torch.split(grad_states, sizes, dim=-1)
     states_long, states_short = torch.split(states, sizes, dim=-1)
     grad_z_long, grad_z_short = torch.split(grad_z, sizes, dim=-1)
     grad_initial_long, grad_initial_short = torch.split(grad_initial, sizes, dim=-1)
     bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
-    layouts = None if coupling is None else engine.pair_for(states, *sizes, nonlinearity)
-    if layouts is not None and coupling is not None:
+    if coupling is not None and (layouts := engine.pair_for(states, *sizes, nonlinearity)) is not None:
         leads = _linked.Backward(grad_states_long, states_long, long, bias_long, grad_z_long, grad_initial_long)
         follows = _linked.Backward(grad_states_short, states_short, short, bias_short, grad_z_short, grad_initial_short)
-        _linked.backward(layouts, (leads, follows), coupling, nonlinearity, lengths, after_long, *after)
-        return None, True
+        _linked.backward(layouts, (leads, follows), coupling, nonlinearity, lengths, *(then or ()))
+        return None, then is not None
     engine.backward(grad_states_long, states_long, long, bias_long, nonlinearity, lengths, grad_z_long, grad_initial_long)
     before = None
     if coupling is not None:  # dL/dh_S at step t gains W_Cᵀ dz_L of step t + 1
         grad_states_short, before = _plus_next(grad_states_short, grad_z_long, coupling)
     others = bias_short, nonlinearity, lengths, grad_z_short, grad_initial_short
-    engine.backward(grad_states_short, states_short, short, *others, after_long)
+    engine.backward(grad_states_short, states_short, short, *others, then[0] if then else None)
     return before, False
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from .. import _nvrtc
 from .._nvrtc import Kernel
 from .._precision import lower_precision
-from ._cuda import in_rows
+from ._cuda import HALVES_SOURCE, in_rows
 from ._trust import Noise, Trusted
 
 SOURCE = Path(__file__).with_name("product.cu")
@@ -298,7 +298,7 @@ def _round(plan: Plan) -> float:
 
 def source() -> str:
     """The text of the kernels."""
-    return _nvrtc.text(SOURCE)
+    return _nvrtc.text(HALVES_SOURCE, SOURCE)
 
 
 def defines(plan: Plan) -> dict[str, int]:

@@ -20,8 +20,8 @@
 // other never waits for it.
 //
 // Reckoning, a step of 720 units in 15 blocks: a tensor core has 108 products of 16 x 8 x 16, some 8 cycles each, 900; adding up, the nonlinearity and
-// the halves are a chain of 250 cycles, the way to memory and from there to all blocks 700. Measured were 2,300, at a clock that such bursts lower
-// from 1.98 to 1.6 GHz.
+// the halves are a chain of 250 cycles, the way to memory and from there to all blocks 700. Measured were 2,300 to 2,400, at a clock that such
+// bursts lower from 1.98 to 1.6 GHz.
 //
 // Set by the compiler's command line: TEAM, TEAMS, TILES; of the recurrence that is followed OTHER_TEAM, or 0, and OTHER_TILES; SIGMA, BACKWARD,
 // SHARED_BYTES.
@@ -41,7 +41,6 @@ constexpr int OTHER_SOURCES = HELD + (STORED + FREE - 1) / FREE, OTHER_LETTER = 
 constexpr int MULTIPLYING = FOLLOWS || TEAM > WARPS ? WARPS : TEAM;   // warps that have sums
 constexpr int PACKING = SOURCES + (FOLLOWS ? OTHER_SOURCES : 0);      // warps of a block of `pack`
 constexpr int TELLER = WARPS - 1;                                     // the warp with the fewest sources
-constexpr unsigned HIGHEST = 14, LOWEST = 27;  // the largest number's exponent when scaled; the least of a line, 2^-100, as a float's bits have it
 static_assert(PARTS == 1 && TILES <= 3 && TEAM * TEAMS <= 16, "not a shape for this kernel");
 
 struct Shared {
@@ -75,20 +74,11 @@ __device__ int other_block(int warp, int k) {
     return warp < FINISHING ? OTHER_TEAM : HELD * WARPS + warp - FINISHING + (k - HELD) * FREE;
 }
 
-// Two numbers as halves, and what is left of them as halves.
-__device__ void split(float low, float high, float scale, unsigned& large, unsigned& small) {
-    float rest_low, rest_high;
-    low *= scale, high *= scale;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(large) : "f"(high), "f"(low));
-    asm("{\n\t.reg .f16 l, h;\n\tmov.b32 {l, h}, %2;\n\tcvt.f32.f16 %0, l;\n\tcvt.f32.f16 %1, h;\n\t}" : "=f"(rest_low), "=f"(rest_high) : "r"(large));
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(small) : "f"(high - rest_high), "f"(low - rest_low));
-}
-
 // By the bits of the largest size of some numbers: what they are multiplied by, and what 1 stands for then. Where one is not finite, its halves
 // are not, and whatever they are multiplied with.
 __device__ void common_scale(unsigned most, float& scale, float& one) {
-    const unsigned exponent = max(most & 0x7f800000u, LOWEST << 23);
-    scale = __uint_as_float(((2 * 127 + HIGHEST) << 23) - exponent);
+    const unsigned exponent = max(most & 0x7f800000u, (unsigned)LOWEST << 23);
+    scale = __uint_as_float((2u * 127 + HIGHEST << 23) - exponent);
     one = __uint_as_float(exponent - (HIGHEST << 23));
 }
 
@@ -112,7 +102,7 @@ struct Piece {
         for (int t = 0; t < WIDE; t++) {
             unsigned large[4], small[4];
 #pragma unroll
-            for (int i = 0; i < 4; i++) split(weight[t][i][0], weight[t][i][1], scale[i % 2], large[i], small[i]);
+            for (int i = 0; i < 4; i++) cut(weight[t][i][0] * scale[i % 2], weight[t][i][1] * scale[i % 2], large[i], small[i]);
             to[t][0][lane] = make_uint4(large[0], large[1], large[2], large[3]);
             to[t][1][lane] = make_uint4(small[0], small[1], small[2], small[3]);
         }
@@ -281,7 +271,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(TEAM *
             float scale, one;
             unsigned large, small;
             common_scale(__reduce_max_sync(0xffffffffu, max(__float_as_uint(fabsf(value[j][0])), __float_as_uint(fabsf(value[j][1])))), scale, one);
-            split(value[j][0], value[j][1], scale, large, small);
+            cut(value[j][0] * scale, value[j][1] * scale, large, small);
             if (lane <= PAIRS)
                 asm volatile("st.global.u32 [%0], %1;\n\tst.global.u32 [%0 + 8], %2;" ::"l"(letter + j * LETTER), "r"(lane < PAIRS ? large : __float_as_uint(one)), "r"(small) : "memory");
         }

@@ -40,7 +40,6 @@ constexpr int A_UNITS = PIECES * 2 * 32, A_PART = A_UNITS + 16 / 4;  // where th
 constexpr int B_UNITS = PIECES * 32, B_PART = B_UNITS + 8 / 4;
 constexpr int A_STAGE = ROWS * DOWN * A_PART, STAGE = A_STAGE + COLUMNS * ACROSS * B_PART;
 constexpr int SPLITTERS = 4;              // warps in a block of `split`
-constexpr int HIGHEST = 14, LOWEST = 27;  // the largest number's exponent when scaled; the least of a line, 2^-100, as a float's bits have it
 
 static_assert(STAGES >= 2 && STAGES * GROUPS * STAGE * sizeof(uint4) == SHARED_BYTES, "the launch would not give as much shared memory as the kernel takes");
 static_assert(GROUPS == 1 || STAGES * STAGE * 16 >= 4 * SUMS * GROUP);  // the sums of a group fit in its places
@@ -60,14 +59,6 @@ struct Work {
     long long before, columns;   // of both, in the first matrix if the second has the others, which are so many
     long long units;             // 32 lines x DEPTH columns of A
 };
-
-// Two floats in pieces, both numbers of a piece in one word.
-__device__ void cut(float low, float high, unsigned& large, unsigned& small) {
-    float low_found, high_found;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(large) : "f"(high), "f"(low));
-    asm("{.reg .f16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high;}" : "=f"(low_found), "=f"(high_found) : "r"(large));
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(small) : "f"(high - high_found), "f"(low - low_found));
-}
 
 // A warp takes 32 lines x DEPTH columns. Neighbouring lanes read what lies next to each other in memory; through shared memory it comes to
 // the lanes that will multiply with it.
