@@ -55,7 +55,7 @@ def many_sequences() -> None:
 
 
 def linked_sweeps() -> None:
-    """A sweep of either size follows the other; of one C is in registers, of both in shared memory."""
+    """A sweep of either size follows the other."""
     for q, s in [(60, 500), (400, 60)]:
         given = _problems.problem(4, 9, q + s, "modrelu", lengths=True)
         given.weight[q:, :q] = 0

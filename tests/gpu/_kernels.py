@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from enrnn.recurrence import _cuda, _linked
-from enrnn.recurrence._eights import Eights, eights_for
+from enrnn.recurrence._eights import eights_for
 from enrnn.recurrence._shapes import Shape
 from enrnn.recurrence._wide import Wide
 from tests.recurrence._layers import answers_of
@@ -102,9 +102,11 @@ class Alone:
         _cuda.backward(grad_states, states, weight, bias, nonlinearity, *others, None, link)
 
     def _link(self, like: Tensor, weight: Tensor, nonlinearity: str, lengths: Tensor | None, backward: bool) -> _cuda.Link:
-        layout = eights(len(weight), like.shape[1])
+        layout = eights_for(len(weight), like.shape[1], nonlinearity, _cuda.limits_of(like.device))
+        assert layout is not None
         link = _cuda.Link(layout, *_cuda.room_for(layout, like.shape[1], 2, like))
-        _cuda.pack_eights(weight, None, _cuda.kernels_for(layout, nonlinearity, backward, lengths, like.device), backward, link)
+        kernels = _cuda.kernels_for(layout, nonlinearity, backward, lengths, like.device)
+        _cuda.pack_letters(kernels.pack, layout, weight, link.packed, backward)
         return link
 
 
@@ -119,25 +121,23 @@ class Both:
     ) -> None:
         q, batch = self.q, inputs.shape[1]
         (x, x_), (b, b_), (i, i_), (h, h_), (f, f_) = (self._parts(each) for each in (inputs, bias, initial, *found))
-        leads, follows = eights(len(weight) - q, batch), _linked.Forward(x, weight[:q, :q], b, i, h, f)
-        parts = _linked.Forward(x_, weight[q:, q:], b_, i_, h_, f_), follows
-        _linked.forward((leads, eights(q, batch, leads)), parts, weight[:q, q:], name, lengths)
+        parts = _linked.Forward(x_, weight[q:, q:], b_, i_, h_, f_), _linked.Forward(x, weight[:q, :q], b, i, h, f)
+        _linked.forward(linked(len(weight) - q, q, batch), parts, weight[:q, q:], name, lengths)
 
     def backward(
         self, upstream: Tensor, states: Tensor, weight: Tensor, bias: Any, name: str, lengths: Any, *found: Tensor
     ) -> None:
         q, batch = self.q, states.shape[1]
         (g, g_), (h, h_), (b, b_), (dz, dz_), (i, i_) = (self._parts(each) for each in (upstream, states, bias, *found))
-        leads, follows = eights(q, batch), _linked.Backward(g_, h_, weight[q:, q:], b_, dz_, i_)
-        parts = _linked.Backward(g, h, weight[:q, :q], b, dz, i), follows
-        _linked.backward((leads, eights(len(weight) - q, batch, leads)), parts, weight[:q, q:], name, lengths)
+        parts = _linked.Backward(g, h, weight[:q, :q], b, dz, i), _linked.Backward(g_, h_, weight[q:, q:], b_, dz_, i_)
+        _linked.backward(linked(q, len(weight) - q, batch), parts, weight[:q, q:], name, lengths)
 
     def _parts(self, each: Tensor | None) -> tuple[Any, Any]:
         return (None, None) if each is None else (each[..., : self.q], each[..., self.q :])
 
 
-def eights(n: int, sequences: int, other: Eights | None = None) -> Eights:
-    """A layout that there is."""
-    found = eights_for(n, sequences, "relu", _cuda.limits_of(torch.device("cuda", 0)), other)
+def linked(leads: int, follows: int, sequences: int) -> _linked.Linked:
+    """Layouts that there are."""
+    found = _linked.linked(leads, follows, sequences, "relu", _cuda.limits_of(torch.device("cuda", 0)))
     assert found is not None
     return found

@@ -75,7 +75,7 @@ def test_always_the_same_and_near_one_after_the_other(in_a_graph: bool, monkeypa
         return [states.detach(), *torch.autograd.grad(states, leaves, upstream)]
 
     with monkeypatch.context() as alone:
-        alone.setattr(_linked, "pair_for", lambda *_: None)
+        alone.setattr(_linked, "linked_for", lambda *_: None)
         expected = step()
     used = []
     monkeypatch.setattr(_linked, "_links", lambda *given, run=_linked._links: used.append(given[-1]) or run(*given))
@@ -107,7 +107,7 @@ def test_one_may_be_far_ahead_of_the_other(monkeypatch: pytest.MonkeyPatch) -> N
     busy, other = torch.randn(8192, 8192, device="cuda"), torch.cuda.Stream()
 
     def forward(*given: Any) -> None:
-        if given[-1].follows is not None:
+        if given[-1].gains is not None:
             torch.cuda._sleep(10**7)
         run(*given)
 

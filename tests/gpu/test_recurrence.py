@@ -218,7 +218,7 @@ def test_what_is_done_beside_a_sweep_is_done_in_time(in_a_graph: bool, linked: b
         work()
 
     if not linked:
-        monkeypatch.setattr(_linked, "pair_for", lambda *_: None)
+        monkeypatch.setattr(_linked, "linked_for", lambda *_: None)
     with monkeypatch.context() as alone:
         alone.setattr(_cuda, "beside", one_after_the_other)
         alone.setattr(_op, "at_once", lambda first, second, device: (first(), second()))

@@ -10,9 +10,8 @@ import pytest
 from enrnn import _nvrtc
 from enrnn.matrices import _cayley_transform, _inverse, _normalization
 from enrnn.nonlinearities import NONLINEARITIES
-from enrnn.recurrence import _bias, _cuda, _gated, _gram, _product, _rotations_cuda
-from enrnn.recurrence._eights import Eights, eights_for
-from enrnn.recurrence._linked import _pair
+from enrnn.recurrence import _bias, _cuda, _gated, _gram, _linked, _product, _rotations_cuda
+from enrnn.recurrence._eights import Coupling, Eights, eights_for
 from enrnn.recurrence._shapes import BATCHES, Limits, Shape, as_one, layout_for, one_block, shape_for, split_block
 from enrnn.recurrence._wide import Wide, wide_for
 from enrnn.tasks import _cross_entropy
@@ -146,9 +145,7 @@ def test_a_few_sequences_are_not_for_the_tensor_cores() -> None:
     assert isinstance(layout_for(160, 10_000, 1, H200, 96), Wide)
 
 
-EIGHTS = [
-    ((720, 0), "modrelu", False),
-    ((310, 0), "tanh", True),
+LINKED = [
     ((720, 310), "modrelu", False),
     ((310, 720), "modrelu", True),
     ((200, 500), "relu", False),
@@ -156,20 +153,22 @@ EIGHTS = [
     ((384, 384), "identity", False),
     ((720, 97), "tanh", True),
 ]
-"""Units of the sweep that leads, and of one that follows; nonlinearity and direction. The second, or the only one, compiles."""
+"""Units of the sweep that leads, and of one that follows; nonlinearity and direction."""
 
 
-def test_the_recurrence_of_eights_compiles(record: Recorder) -> None:
-    """On the chip it is for. Of a follower, a few bytes might be spilled and not be missed."""
+def test_linked_sweeps_compile(record: Recorder) -> None:
+    """On the chip they are for."""
     registers = []
-    for (leads, follows), name, backward in EIGHTS:
-        layout = eights_for(leads, 20, name, H200)
-        if follows:
-            layout = eights_for(follows, 20, name, H200, layout)
-        assert layout is not None
-        used, spilled = resources(_cuda.source(layout), "sm_90", _cuda.defines(layout, name, backward, False, H200))
-        assert spilled <= (32 if follows else 0), (layout, name, backward)
-        registers.append(used)
+    for (leads, follows), name, backward in LINKED:
+        layouts = _linked.linked(leads, follows, 20, name, H200)
+        assert layouts is not None
+        kernels = [(_linked.COUPLING, layouts.couples.defines)]
+        for layout in (layouts.leads, layouts.follows):
+            kernels.append((_cuda.source(layout), _cuda.defines(layout, name, backward, False, H200)))
+        for source, defines in kernels:
+            used, spilled = resources(source, "sm_90", defines)
+            assert spilled == 0, (defines, name, backward)
+            registers.append(used)
     record(cases=len(registers), worst_registers=max(registers))
 
 
@@ -190,10 +189,22 @@ def test_eights_hold_every_unit_and_leave_places_to_others() -> None:
 
 def test_sweeps_are_linked_where_that_is_faster() -> None:
     """Of the paper's sizes, at the characters alone: both directions, or none."""
-    for q, s, batch, linked in [(310, 720, 32, True), (310, 720, 4, False), (374, 94, 28, False), (96, 64, 50, False)]:
-        assert [_pair(s, q, batch, "modrelu", H200) is not None, _pair(q, s, batch, "modrelu", H200) is not None] == 2 * [linked]
-    leads, follows = _pair(720, 310, 32, "modrelu", H200) or (None, None)
-    assert (leads, follows) == (Eights(15, 3), Eights(7, 3, 2, 15, 3))
+    for q, s, batch, pays in [(310, 720, 32, True), (310, 720, 4, False), (374, 94, 28, False), (96, 64, 50, False)]:
+        for leads, follows in [(s, q), (q, s)]:
+            layouts = _linked.linked(leads, follows, batch, "modrelu", H200)
+            assert (layouts is not None and _linked.pays(layouts, leads, follows, batch, H200)) == pays
+    assert _linked.linked(720, 310, 32, "modrelu", H200) == (Eights(15, 3), Coupling(7, 3, 15, 3, 2, 2), Eights(7, 3, 2, True))
+    assert _linked.linked(310, 720, 32, "modrelu", H200) == (Eights(7, 3, 2), Coupling(15, 3, 7, 3, 1, 2), Eights(15, 3, 1, True))
+    assert _linked.linked(720, 310, 40, "modrelu", H200) is None  # three kernels would not have room
+
+
+def test_a_coupling_has_every_team_once() -> None:
+    for leads, follows, sequences in itertools.product((50, 310, 720), (50, 200, 310, 385, 720), (1, 8, 9, 17, 32)):
+        layouts = _linked.linked(leads, follows, sequences, "relu", H200)
+        if layouts is not None:
+            teams, each = -(-sequences // 8), layouts.couples.each(sequences)
+            assert (layouts.couples.groups - 1) * each < teams <= layouts.couples.groups * each
+            assert layouts.couples.cluster <= 16
 
 
 @pytest.mark.parametrize("arch", CHIPS)

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from enrnn import _nvrtc
 from enrnn.recurrence import _cuda, _linked
-from enrnn.recurrence._eights import Eights, eights_for
 from tests.recurrence.test_kernel import H200
 
 Q, S, STEPS, BATCH = 100, 400, 5, 9
@@ -35,14 +34,14 @@ class Stream:
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of kernels in the order of their launches, each with the blocks of its own team and of the other's."""
+    """The names of kernels in the order of their launches, and blocks of the teams it writes and reads for."""
     found: list[str] = []
 
     def load(source: str, names: dict[str, int], device: torch.device, **defines: int) -> list[Callable[..., Any]]:
         def kernel(name: str) -> Callable[..., Any]:
             def launch(grid: int, block: int, *given: Any, early: bool = False, begun: bool = False, lets: bool = False) -> Any:
                 assert all(isinstance(each, Tensor | int | ctypes.Structure | None) for each in given)
-                found.append(f"{name} {defines['TEAM']}/{defines['OTHER_TEAM']}{', early' if early else ''}")
+                found.append(f"{name} {defines['TEAM']}/{defines['FROM_TEAM']}{', early' if early else ''}")
                 return "begun" if begun else None
 
             return launch
@@ -55,6 +54,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(_nvrtc, "load", load)
     monkeypatch.setattr(_cuda, "_loaded", {})
+    monkeypatch.setattr(_linked, "_loaded", {})
     monkeypatch.setattr(_cuda, "limits_of", lambda device: H200)
     monkeypatch.setattr(_cuda, "forbid_loading", lambda: None)
     monkeypatch.setattr(_cuda, "beside", beside)
@@ -63,12 +63,10 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def layouts(leads: int, follows: int) -> tuple[Eights, Eights]:
-    first = eights_for(leads, BATCH, "relu", H200)
-    second = eights_for(follows, BATCH, "relu", H200, first)
-    assert first is not None
-    assert second is not None
-    return first, second
+def layouts(leads: int, follows: int) -> _linked.Linked:
+    found = _linked.linked(leads, follows, BATCH, "relu", H200)
+    assert found is not None
+    return found
 
 
 def test_forward_the_short_part_leads(launched: list[str]) -> None:
@@ -78,7 +76,11 @@ def test_forward_the_short_part_leads(launched: list[str]) -> None:
 
     lengths = torch.full((BATCH,), STEPS, dtype=torch.int32)
     _linked.forward(layouts(S, Q), (part(S), part(Q)), torch.zeros(Q, S), "relu", lengths)
-    assert launched == ["pack 3/9", "pack 9/0, early", "sweep 9/0, early", "sweep 3/9, early"]
+    assert launched == [
+        "pack 3/9",
+        *("pack 3/3, early", "pack 9/9, early"),
+        *("sweep 9/9, early", "couple 3/9, early", "sweep 3/3, early"),
+    ]
 
 
 @pytest.mark.parametrize("tells", [True, False], ids=["a driver that tells", "an old driver"])
@@ -91,5 +93,9 @@ def test_backward_the_long_part_leads(apart: bool, tells: bool, launched: list[s
     monkeypatch.setattr(_nvrtc, "tells_when_begun", lambda: tells)
     then = [lambda: launched.append("dW_L"), lambda: launched.append("dW_S"), lambda: launched.append("db")] if apart else []
     _linked.backward(layouts(Q, S), (part(Q), part(S)), torch.zeros(Q, S), "relu", None, *then)
-    assert launched[:5] == ["pack 9/3", "pack 3/0, early", "sweep 3/0, early", "sweep 9/3", "swept"]
-    assert launched[5:] == (["dW_S", "dW_L", "after swept", "db"] if apart else ["after swept"])
+    assert launched[:6] == [
+        "pack 9/3",
+        *("pack 9/9, early", "pack 3/3, early"),
+        *("sweep 3/3, early", "couple 9/3", "sweep 9/9, early"),
+    ]
+    assert launched[6:] == ["swept", *(["dW_S", "dW_L", "after swept", "db"] if apart else ["after swept"])]

@@ -15,7 +15,7 @@ from .._nvrtc import Kernel
 from .._precision import exact_products, lower_precision
 from ..nonlinearities import NONLINEARITIES
 from ._beside import beside
-from ._eights import Eights
+from ._eights import Coupling, Eights
 from ._shapes import Limits, Shape, layout_for, shape_for
 from ._wide import Wide
 
@@ -24,6 +24,7 @@ BLOCKS_SOURCE = Path(__file__).with_name("blocks.cu")
 SOURCE = Path(__file__).with_name("recurrence.cu")
 WIDE_SOURCE = Path(__file__).with_name("wide.cu")
 HALVES_SOURCE = Path(__file__).with_name("halves.cu")
+LETTERS_SOURCE = Path(__file__).with_name("letters.cu")
 EIGHTS_SOURCE = Path(__file__).with_name("eights.cu")
 SIGMA = {"modrelu": 0, "relu": 1, "tanh": 2, "identity": 3, "paired_modrelu": 4, "leaky_relu": 5}
 TESTED = {(9, 0)}
@@ -81,11 +82,12 @@ class Link(NamedTuple):
 
     layout: Eights
     packed: Tensor
-    """The matrices, as `pack_eights` lays them out."""
+    """The matrix, as `pack_letters` lays it out."""
     letters: Tensor
     tells: Tensor | None = None
     """Where it tells how many letters there are, if it is followed."""
-    follows: "Other | None" = None
+    gains: Tensor | None = None
+    """What it gains, if it follows."""
 
 
 def forward(
@@ -144,7 +146,7 @@ def backward(
         *(states, states.stride(0), states.stride(1)),
         *(grad_z, grad_z.stride(0), grad_z.stride(1)),
         *(T, B, n, _long_size(weight)),
-        early=link is None or link.follows is None,
+        early=True,
         begun=tells,
         lets=led,
     )
@@ -183,32 +185,30 @@ class Matrix(ctypes.Structure):
     _fields_ = (("blocks", Block * 3), ("n", ctypes.c_longlong), ("q", ctypes.c_longlong))
 
 
-class Other(ctypes.Structure):
-    """What a sweep of `eights.cu` follows, as in the source."""
-
-    _fields_ = (("letters", ctypes.c_void_p), ("turn", ctypes.c_longlong), ("told", ctypes.c_void_p))
-
-
-def _linked_with(link: Link, sequences: int) -> tuple[Tensor | int | ctypes.Structure | None, ...]:
-    """What a sweep of `eights.cu` is told of its matrices, its letters and the other sweep."""
-    followed = Other() if link.follows is None else link.follows
-    return link.packed, link.letters, link.layout.letters(sequences, 1), link.tells, followed
+def _linked_with(link: Link, sequences: int) -> tuple[Tensor | int | None, ...]:
+    """What a sweep of `eights.cu` is told of its matrix, its letters and the other sweep."""
+    return link.packed, link.letters, link.layout.letters(sequences, 1), link.tells, link.gains
 
 
 def room_for(layout: Eights, sequences: int, copies: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Room for the matrices as the threads of a sweep want them, and for the letters of so many states."""
+    """Room for the matrix as the threads of a sweep want it, and for the letters of so many states."""
     letters = torch.empty(layout.letters(sequences, copies), dtype=torch.uint8, device=like.device)
     return like.new_empty(layout.packing[2]), letters
 
 
-def pack_eights(
-    weight: Tensor, coupling: Tensor | None, kernels: "Kernels", backward: bool, link: Link, early: bool = False
+def pack_letters(
+    pack: Kernel,
+    layout: Eights | Coupling,
+    matrix: Tensor,
+    packed: Tensor,
+    transposed: bool,
+    cleared: Tensor | None = None,
+    early: bool = False,
 ) -> None:
-    """Both matrices as the sweep's threads want them."""
-    grid, threads, _ = kernels.layout.packing
-    columns = 0 if coupling is None else coupling.shape[0 if backward else 1]
-    blocks = _block(weight, backward), Block() if coupling is None else _block(coupling, backward)
-    kernels.pack(grid, threads, *blocks, len(weight), columns, link.packed, early=early)
+    """A matrix as it is multiplied with letters; and nothing is in `cleared` then."""
+    (grid, threads, _), (rows, columns) = layout.packing, matrix.mT.shape if transposed else matrix.shape
+    words = 0 if cleared is None else cleared.numel() // 4
+    pack(grid, threads, _block(matrix, transposed), rows, columns, packed, cleared, words, early=early)
 
 
 def _block(matrix: Tensor, transposed: bool = False) -> Block:
@@ -265,7 +265,7 @@ def kernels_for(layout: Layout, nonlinearity: str, backward: bool, lengths: Tens
 
 def source(layout: Layout) -> str:
     """The text of the kernels."""
-    sources = {Shape: (SOURCE,), Wide: (WIDE_SOURCE,), Eights: (HALVES_SOURCE, EIGHTS_SOURCE)}
+    sources = {Shape: (SOURCE,), Wide: (WIDE_SOURCE,), Eights: (HALVES_SOURCE, LETTERS_SOURCE, EIGHTS_SOURCE)}
     return _nvrtc.text(NONLINEARITIES_SOURCE, BLOCKS_SOURCE, *sources[type(layout)])
 
 

@@ -8,13 +8,15 @@ from ..nonlinearities import NONLINEARITIES
 if TYPE_CHECKING:
     from ._shapes import Limits
 
-SEQUENCES, WARPS, FREE = 8, 8, 4
-"""Of a team, as many columns as a product of the tensor cores has; of a thread block; and of these, those that multiply with the
-coupling."""
+SEQUENCES, WARPS = 8, 8
+"""Of a team, as many columns as a product of the tensor cores has; and of a thread block."""
 
 
 MOST_TILES, MOST_BLOCKS = 3, 16
 """Rows of a thread block, in sixteens, and the blocks of a cluster."""
+
+RING = 3
+"""States, of as many teams as are multiplied together, that a thread block of `coupling.cu` has room for."""
 
 
 class Eights(NamedTuple):
@@ -26,12 +28,15 @@ class Eights(NamedTuple):
     """Rows of W that a thread block has, in sixteens."""
     teams: int = 1
     """Of a cluster."""
-    other_team: int = 0
-    other_tiles: int = 1
-    """The same of the recurrence that is followed, if any is."""
+    follows: bool = False
+    """Whether it gains what another recurrence gives."""
 
     def teams_for(self, sequences: int) -> int:
         return self.teams * math.ceil(sequences / (SEQUENCES * self.teams))
+
+    @property
+    def cluster(self) -> int:
+        return self.team * self.teams
 
     def clusters(self, sequences: int) -> int:
         return self.teams_for(sequences) // self.teams
@@ -44,24 +49,15 @@ class Eights(NamedTuple):
         return 32 * WARPS
 
     @property
-    def stored(self) -> int:
-        """Blocks of the other for which the coupling is in shared memory: where registers have room, those beyond one a warp."""
-        return max(self.other_team - (WARPS if self.team <= WARPS else 0), 0)
-
-    @property
     def shared_bytes(self) -> int:
         """The size of the kernel's `Shared`."""
-        units, slot = 16 * self.tiles, 64 * ((self.tiles + 1) | 1)
-        multiplying = WARPS if self.other_team else min(self.team, WARPS)
-        state, sums = 2 * self.team * SEQUENCES * slot, 2 * multiplying * SEQUENCES * (units + 4) * 4
-        stored = max(self.stored, 1)
-        coupling, other = stored * self.tiles * self.other_tiles * 2 * 32 * 16, max(self.other_team, 1) * letter(self.other_tiles)
-        return state + sums + WARPS * units * 4 + (2 * WARPS + 2) * 8 + coupling + 2 * SEQUENCES * other
+        slot = 64 * ((self.tiles + 1) | 1)
+        return 2 * self.team * SEQUENCES * slot + 2 * _sums(min(self.team, WARPS), self.tiles) + 2 * WARPS * 8
 
     @property
     def cycles(self) -> float:
-        """A step's cost: 2,400 with 15 blocks and 1,750 with 7 on an H200, and 3,000 where one of these followed the other."""
-        return 1200 + 600 * math.ceil(self.team / WARPS) + 80 * self.other_team
+        """A step's cost: 2,400 with 15 blocks and 1,750 with 7 on an H200."""
+        return 1200 + 600 * math.ceil(self.team / WARPS)
 
     def letters(self, sequences: int, copies: int) -> int:
         """Bytes of so many states as they are sent."""
@@ -69,16 +65,86 @@ class Eights(NamedTuple):
 
     @property
     def packing(self) -> tuple[int, int, int]:
-        """Thread blocks that lay out the matrices, their threads, and the floats that these take then."""
-        own, coupling = WARPS * math.ceil(self.team / WARPS) * self.tiles**2, self.other_team * self.tiles * self.other_tiles
-        words = self.team * (own + coupling) if self.other_team else self.team * own + self.tiles
-        warps = math.ceil(self.team / WARPS) + (self.other_team > 0 and self.team <= WARPS) + math.ceil(self.stored / FREE)
-        return self.team * WARPS * self.tiles, 32 * warps, words * 2 * 32 * 4 + self.team * WARPS * 16 * self.tiles
+        """Thread blocks that lay out the matrix, their threads, and the floats that it takes then."""
+        return _packing(self.team, self.tiles, self.team, self.tiles, WARPS)
 
     def defines(self, parts: int, backward: bool, lengths: bool, limits: "Limits") -> dict[str, int]:
         """What the compiler has to be told: the same with and without lengths, on any chip."""
-        given = {name.upper(): value for name, value in self._asdict().items()}
-        return given | {"CLUSTER": self.team * self.teams, "SHARED_BYTES": self.shared_bytes}
+        given = _matrix(self.team, self.tiles, self.team, self.tiles, WARPS)
+        own = {"TEAMS": self.teams, "FOLLOWS": int(self.follows), "CLUSTER": self.cluster, "SHARED_BYTES": self.shared_bytes}
+        return given | own
+
+
+class Coupling(NamedTuple):
+    """The compile-time numbers of `coupling.cu`."""
+
+    team: int
+    tiles: int
+    """Of the recurrence that gains."""
+    from_team: int
+    from_tiles: int
+    """Of the one that is followed."""
+    groups: int
+    """Of teams: each has as many thread blocks as a team, and one team or more."""
+    at_once: int
+    """Teams that a warp multiplies with."""
+
+    @property
+    def cluster(self) -> int:
+        return self.team * self.groups
+
+    @property
+    def shares(self) -> int:
+        """Warps that share out the columns: all, or where registers have room half of them, and the others have other teams."""
+        return WARPS if self.from_team > WARPS else WARPS // 2
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 32 * WARPS
+
+    def each(self, sequences: int) -> int:
+        """Teams of a group."""
+        return math.ceil(math.ceil(sequences / SEQUENCES) / self.groups)
+
+    def cycles(self, sequences: int) -> float:
+        """A step's cost."""
+        return self.each(sequences) * (100 + 500 * math.ceil(self.from_team / WARPS))
+
+    @property
+    def shared_bytes(self) -> int:
+        """The size of the kernel's `Shared`."""
+        together = self.at_once * WARPS // self.shares
+        ring = RING * together * self.from_team * SEQUENCES * letter(self.from_tiles)
+        return ring + 2 * together * _sums(min(self.from_team, self.shares), self.tiles) + (RING + 2) * 8
+
+    @property
+    def packing(self) -> tuple[int, int, int]:
+        return _packing(self.team, self.tiles, self.from_team, self.from_tiles, self.shares)
+
+    def gained(self, sequences: int, copies: int) -> int:
+        """The floats of so many states of the recurrence that gains."""
+        return copies * math.ceil(sequences / SEQUENCES) * SEQUENCES * self.team * 16 * self.tiles
+
+    @property
+    def defines(self) -> dict[str, int]:
+        given = _matrix(self.team, self.tiles, self.from_team, self.from_tiles, self.shares)
+        return given | {"AT_ONCE": self.at_once, "CLUSTER": self.cluster, "SHARED_BYTES": self.shared_bytes}
+
+
+def _sums(multiplying: int, tiles: int) -> int:
+    """Bytes of `Sums`."""
+    return multiplying * SEQUENCES * (16 * tiles + 4) * 4
+
+
+def _packing(team: int, tiles: int, from_team: int, from_tiles: int, shares: int) -> tuple[int, int, int]:
+    sources = math.ceil(from_team / shares)
+    words = team * shares * sources * tiles * from_tiles * 2 * 32
+    return team * tiles, 32 * shares * sources, words * 4 + team * 16 * tiles
+
+
+def _matrix(team: int, tiles: int, from_team: int, from_tiles: int, shares: int) -> dict[str, int]:
+    return {"TEAM": team, "TILES": tiles, "FROM_TEAM": from_team, "FROM_TILES": from_tiles, "SHARES": shares}
 
 
 def letter(tiles: int) -> int:
@@ -86,14 +152,22 @@ def letter(tiles: int) -> int:
     return 64 * tiles + 16
 
 
-def eights_for(n: int, sequences: int, nonlinearity: str, limits: "Limits", other: Eights | None = None) -> Eights | None:
-    """The layout for n units, alone or following another; None if there is none, or clusters would have to wait for others.
+def eights_for(n: int, sequences: int, nonlinearity: str, limits: "Limits") -> Eights | None:
+    """The layout for n units; None if there is none, or clusters would have to wait for others.
 
     Small teams are put two to a cluster, for otherwise each would take a place where a large one could have been."""
     team = math.ceil(n / (16 * MOST_TILES))
     teams = 2 if 2 * team <= MOST_BLOCKS and sequences > SEQUENCES else 1
-    layout = Eights(team, MOST_TILES, teams, *((other.team, other.tiles) if other else ()))
-    if NONLINEARITIES[nonlinearity].parts > 1 or not 2 <= team <= team * teams <= len(limits.clusters):
+    layout = Eights(team, MOST_TILES, teams)
+    if NONLINEARITIES[nonlinearity].parts > 1 or not 2 <= team <= layout.cluster <= len(limits.clusters):
         return None
-    fits = layout.shared_bytes <= limits.shared and layout.clusters(sequences) <= limits.clusters[team * teams - 1]
+    fits = layout.shared_bytes <= limits.shared and layout.clusters(sequences) <= limits.clusters[layout.cluster - 1]
     return layout if fits else None
+
+
+def coupling_for(leads: Eights, follows: Eights, sequences: int) -> Coupling:
+    """In one cluster, as large as it may be."""
+    teams = math.ceil(sequences / SEQUENCES)
+    each = math.ceil(teams / min(teams, MOST_BLOCKS // follows.team))
+    layout = Coupling(follows.team, follows.tiles, leads.team, leads.tiles, math.ceil(teams / each), 1)
+    return layout._replace(at_once=min(2, math.ceil(each * layout.shares / WARPS)))

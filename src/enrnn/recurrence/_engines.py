@@ -11,7 +11,6 @@ from torch import Tensor
 from .._checks import InputError
 from . import _bias, _cpu, _cuda, _linked, _torch
 from ._cuda import Blocks
-from ._eights import Eights
 from ._shapes import as_one
 from .reference import block_matrix
 
@@ -26,7 +25,7 @@ class Engine(NamedTuple):
     """The gradient of the bias from the states, `dz` and the nonlinearity, and where it goes."""
     whole: bool
     """Whether `[[W_L, W_C], [0, W_S]]` is best run as the one matrix it is, or else the short part first, then the long part."""
-    pair_for: Callable[..., tuple[Eights, Eights] | None] = lambda *_: None
+    linked_for: Callable[..., _linked.Linked | None] = lambda *_: None
     """How the two parts run at the same time; None if they do not."""
 
 
@@ -36,7 +35,7 @@ def engine_for(backend: str, like: Tensor, nonlinearity: str, long: Tensor | Non
     name = choose(backend, like.device, like.dtype, largest, nonlinearity)
     if name == "cuda":
         whole = long is None or short is None or as_one(len(long), len(short), like.shape[1], _cuda.limits_of(like.device))
-        return Engine(name, _cuda.forward, _cuda.backward, _bias.bias_gradient, whole, _linked.pair_for)
+        return Engine(name, _cuda.forward, _cuda.backward, _bias.bias_gradient, whole, _linked.linked_for)
     if name == "cpu" and like.shape[0] > 1:  # a single step is over before compiled code has been called
         return Engine(name, _cpu_forward, _cpu_backward, _cpu.bias_gradient, True)
     return Engine(name, _torch.forward, _torch.backward, _torch.bias_gradient, False)

@@ -1,24 +1,30 @@
 """The long and the short part at the same time: one sweep follows the other, a few steps behind, by `eights.cu`.
 
-Forward the short part leads. What its thread blocks send one another, its letters, is kept, and the long part, which follows,
-multiplies it with `W_C` while it waits for letters of its own. Backward the long part leads.
+Forward the short part leads. What its thread blocks send one another, its letters, is kept; `coupling.cu` multiplies it with
+`W_C`, state after state, and the long part, which follows, adds that to its inputs. Backward the long part leads.
 """
 
 import functools
+import math
 from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import _nvrtc
+from .._nvrtc import Kernel
 from .._precision import lower_precision
 from .._streams import BESIDE, another
 from . import _cuda
 from ._beside import joined
-from ._cuda import Link, Other, as_vector, in_rows
-from ._eights import Eights, eights_for
+from ._cuda import Link, as_vector, in_rows
+from ._eights import SEQUENCES, Coupling, Eights, coupling_for, eights_for
 from ._shapes import Limits, in_turn
+
+COUPLING = _nvrtc.text(_cuda.BLOCKS_SOURCE, _cuda.HALVES_SOURCE, _cuda.LETTERS_SOURCE, Path(__file__).with_name("coupling.cu"))
 
 MOST_STEPS = 128
 """That may be linked: a sweep that is followed keeps all it sends, 24 KiB a step and eight sequences of 720 units. And tensor
@@ -53,30 +59,48 @@ class Backward(NamedTuple):
     grad_initial: Tensor
 
 
-def pair_for(like: Tensor, leads: int, follows: int, nonlinearity: str) -> tuple[Eights, Eights] | None:
-    """The layouts of two sweeps of so many units over states such as `like`, if one is to follow the other: where that is
+class Linked(NamedTuple):
+    """The layouts of three kernels that run at the same time."""
+
+    leads: Eights
+    couples: Coupling
+    follows: Eights
+
+
+def linked_for(like: Tensor, leads: int, follows: int, nonlinearity: str) -> Linked | None:
+    """The layouts for two sweeps of so many units over states such as `like`, if one is to follow the other: where that is
     faster, on chips on which it was tested."""
     steps, sequences, _ = like.shape
     if lower_precision() or steps > MOST_STEPS or torch.cuda.get_device_capability(like.device) not in _cuda.TESTED:
         return None
     if _nvrtc.driver_version() < LEAST_DRIVER or another(like.device, BESIDE) is None:
         return None
-    return _pair(leads, follows, sequences, nonlinearity, _cuda.limits_of(like.device))
+    found = linked(leads, follows, sequences, nonlinearity, _cuda.limits_of(like.device))
+    return found if found and pays(found, leads, follows, sequences, _cuda.limits_of(like.device)) else None
 
 
 @functools.lru_cache(maxsize=1024)
-def _pair(leads: int, follows: int, sequences: int, nonlinearity: str, limits: Limits) -> tuple[Eights, Eights] | None:
-    first = eights_for(leads, sequences, nonlinearity, limits)
-    second = eights_for(follows, sequences, nonlinearity, limits, first)
+def linked(leads: int, follows: int, sequences: int, nonlinearity: str, limits: Limits) -> Linked | None:
+    """The layouts, if there is room for all of them at the same time."""
+    first, second = (eights_for(n, sequences, nonlinearity, limits) for n in (leads, follows))
     if first is None or second is None:
         return None
-    taken = sum(each.clusters(sequences) / limits.clusters[each.team * each.teams - 1] for each in (first, second))
-    cost, sizes = max(first.cycles, second.cycles), sorted((leads, follows))  # whichever leads, the same answer
-    return (first, second) if taken <= 1 and cost < PAYS * in_turn(sizes[0], sizes[1], sequences, limits) else None
+    between = coupling_for(first, second, sequences)
+    clusters = [(first.cluster, first.clusters(sequences)), (second.cluster, second.clusters(sequences)), (between.cluster, 1)]
+    taken = sum(Fraction(many, limits.clusters[size - 1]) for size, many in clusters)
+    return Linked(first, between, second._replace(follows=True)) if taken <= 1 and between.shared_bytes <= limits.shared else None
+
+
+@functools.lru_cache(maxsize=1024)
+def pays(layouts: Linked, leads: int, follows: int, sequences: int, limits: Limits) -> bool:
+    """Whichever leads, the answer has to be the same."""
+    cost = max(layouts.leads.cycles, layouts.follows.cycles, layouts.couples.cycles(sequences))
+    smaller, larger = sorted((leads, follows))
+    return cost < PAYS * in_turn(smaller, larger, sequences, limits)
 
 
 def forward(
-    layouts: tuple[Eights, Eights],
+    layouts: Linked,
     parts: tuple[Forward, Forward],
     coupling: Tensor,
     nonlinearity: str,
@@ -84,9 +108,15 @@ def forward(
 ) -> None:
     """Two forward sweeps, the second of which gains `coupling` times the first one's state before."""
     lengths, first, second = as_vector(lengths), _as_read(parts[0]), _as_read(parts[1])
-    links = _links(layouts, first.inputs, (first.weight, second.weight), coupling, nonlinearity, lengths, False)
-    for (inputs, weight, bias, initial, states, final), link in zip((first, second), links, strict=True):
-        _cuda.forward(inputs, weight, bias, initial, nonlinearity, lengths, states, final, link)
+    leads, couple, follows = _links(layouts, first.inputs, (first.weight, second.weight), coupling, nonlinearity, False)
+    _sweep(first, nonlinearity, lengths, leads)
+    couple()
+    _sweep(second, nonlinearity, lengths, follows)
+
+
+def _sweep(part: Forward, nonlinearity: str, lengths: Tensor | None, link: Link) -> None:
+    inputs, weight, bias, initial, states, final = part
+    _cuda.forward(inputs, weight, bias, initial, nonlinearity, lengths, states, final, link)
 
 
 def _as_read(part: Forward) -> Forward:
@@ -95,7 +125,7 @@ def _as_read(part: Forward) -> Forward:
 
 
 def backward(
-    layouts: tuple[Eights, Eights],
+    layouts: Linked,
     parts: tuple[Backward, Backward],
     coupling: Tensor,
     nonlinearity: str,
@@ -106,24 +136,28 @@ def backward(
 ) -> None:
     """Two reverse sweeps, the second of which gains the transpose of `coupling` times what the first one has found for the step
     after, and for the initial state too. What needs the one sweep, the other, or both is done as soon as it can be."""
-    lengths, parts = as_vector(lengths), (_as_read_in_reverse(parts[0]), _as_read_in_reverse(parts[1]))
-    links = _links(layouts, parts[0].states, (parts[0].weight, parts[1].weight), coupling, nonlinearity, lengths, True)
+    lengths, first, second = as_vector(lengths), _as_read_in_reverse(parts[0]), _as_read_in_reverse(parts[1])
+    leads, couple, follows = _links(layouts, first.states, (first.weight, second.weight), coupling, nonlinearity, True)
     device, swept = coupling.device, []
 
-    def sweep(i: int, beside: Callable[[], None] | None) -> None:
-        grad_states, states, weight, bias, grad_z, grad_initial = parts[i]
-        _cuda.backward(grad_states, states, weight, bias, nonlinearity, lengths, grad_z, grad_initial, beside, links[i])
-
     def follow() -> None:
-        sweep(1, None)
+        couple()
+        _sweep_in_reverse(second, nonlinearity, lengths, follows)
         swept.append(torch.cuda.current_stream(device).record_event())
         after_second()
 
     with joined(device):
-        sweep(0, follow)
+        _sweep_in_reverse(first, nonlinearity, lengths, leads, follow)
         after_first()
         torch.cuda.current_stream(device).wait_event(swept[0])
         after_both()
+
+
+def _sweep_in_reverse(
+    part: Backward, nonlinearity: str, lengths: Tensor | None, link: Link, meanwhile: Callable[[], None] | None = None
+) -> None:
+    grad_states, states, weight, bias, grad_z, grad_initial = part
+    _cuda.backward(grad_states, states, weight, bias, nonlinearity, lengths, grad_z, grad_initial, meanwhile, link)
 
 
 def _as_read_in_reverse(part: Backward) -> Backward:
@@ -131,24 +165,43 @@ def _as_read_in_reverse(part: Backward) -> Backward:
 
 
 def _links(
-    layouts: tuple[Eights, Eights],
+    layouts: Linked,
     like: Tensor,
     weights: tuple[Tensor, Tensor],
     coupling: Tensor,
     nonlinearity: str,
-    lengths: Tensor | None,
     backward: bool,
-) -> tuple[Link, Link]:
-    """Of the sweep that leads and the one that follows; their matrices are laid out.
+) -> tuple[Link, Callable[[], None], Link]:
+    """Of the sweep that leads and the one that follows; between them, what is to be launched. The matrices are laid out.
 
     All memory is asked for first: torch may be told to fill it, and that must not come between two launches.
     """
-    steps, sequences, _ = like.shape
-    rooms = [_cuda.room_for(layouts[0], sequences, steps + 1, like), _cuda.room_for(layouts[1], sequences, 2, like)]
-    told = torch.empty(layouts[0].teams_for(sequences), dtype=torch.int32, device=like.device)
-    followed = Other(rooms[0][1].data_ptr(), layouts[0].letters(sequences, 1), told.data_ptr())
-    links = Link(layouts[0], *rooms[0], told), Link(layouts[1], *rooms[1], follows=followed)
-    loaded = [_cuda.kernels_for(layout, nonlinearity, backward, lengths, like.device) for layout in layouts]
-    _cuda.pack_eights(weights[1], coupling, loaded[1], backward, links[1])  # first: who waits for the other waits for both
-    _cuda.pack_eights(weights[0], None, loaded[0], backward, links[0], early=True)
-    return links
+    (steps, sequences, _), (leads, couples, follows) = like.shape, layouts
+    rooms = [_cuda.room_for(leads, sequences, steps + 1, like), _cuda.room_for(follows, sequences, 2, like)]
+    told = torch.empty(leads.teams_for(sequences), dtype=torch.int32, device=like.device)
+    packed, gained = like.new_empty(couples.packing[2]), like.new_empty(couples.gained(sequences, steps + 1))
+    links = Link(leads, *rooms[0], tells=told), Link(follows, *rooms[1], gains=gained)
+    kernels = [_cuda.kernels_for(link.layout, nonlinearity, backward, None, like.device) for link in links]
+    pack, multiply = _coupling_kernels(couples, like.device)
+    _cuda.pack_letters(pack, couples, coupling, packed, backward, gained)  # first: who waits for the last waits for all
+    for link, weight, each in zip(reversed(links), reversed(weights), reversed(kernels), strict=True):
+        _cuda.pack_letters(each.pack, link.layout, weight, link.packed, backward, early=True)
+
+    def couple() -> None:
+        states = (1, steps) if backward else (0, steps - 1)
+        teams, each = math.ceil(sequences / SEQUENCES), couples.each(sequences)
+        others = rooms[0][1], leads.letters(sequences, 1), told, gained
+        multiply(couples.cluster, couples.threads, packed, *others, *states, teams, each, early=not backward)
+
+    return links[0], couple, links[1]
+
+
+_loaded: dict[tuple[Coupling, torch.device], tuple[Kernel, Kernel]] = {}
+
+
+def _coupling_kernels(layout: Coupling, device: torch.device) -> tuple[Kernel, Kernel]:
+    if (layout, device) not in _loaded:
+        _cuda.forbid_loading()
+        pack, couple = _nvrtc.load(COUPLING, {"pack": 0, "couple": layout.shared_bytes}, device, **layout.defines)
+        _loaded[layout, device] = pack, couple
+    return _loaded[layout, device]

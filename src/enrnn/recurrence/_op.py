@@ -133,7 +133,7 @@ def _short_then_long(
     states_long, states_short = torch.split(states, sizes, dim=-1)
     final_long, final_short = torch.split(final, sizes, dim=-1)
     bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
-    if coupling is not None and (layouts := engine.pair_for(inputs, sizes[1], sizes[0], nonlinearity)) is not None:
+    if coupling is not None and (layouts := engine.linked_for(inputs, sizes[1], sizes[0], nonlinearity)) is not None:
         leads = _linked.Forward(inputs_short, short, bias_short, initial_short, states_short, final_short)
         follows = _linked.Forward(inputs_long, long, bias_long, initial_long, states_long, final_long)
         _linked.forward(layouts, (leads, follows), coupling, nonlinearity, lengths)
@@ -249,7 +249,7 @@ def _long_then_short(
     grad_z_long, grad_z_short = torch.split(grad_z, sizes, dim=-1)
     grad_initial_long, grad_initial_short = torch.split(grad_initial, sizes, dim=-1)
     bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
-    if coupling is not None and (layouts := engine.pair_for(states, *sizes, nonlinearity)) is not None:
+    if coupling is not None and (layouts := engine.linked_for(states, *sizes, nonlinearity)) is not None:
         leads = _linked.Backward(grad_states_long, states_long, long, bias_long, grad_z_long, grad_initial_long)
         follows = _linked.Backward(grad_states_short, states_short, short, bias_short, grad_z_short, grad_initial_short)
         _linked.backward(layouts, (leads, follows), coupling, nonlinearity, lengths, *(then or ()))
