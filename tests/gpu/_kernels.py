@@ -94,20 +94,20 @@ class Alone:
     """The engine that runs a matrix by `eights.cu`, with no other sweep beside it."""
 
     def forward(self, inputs: Tensor, weight: Tensor, bias: Any, initial: Tensor, nonlinearity: str, *others: Any) -> None:
-        link = self._link(inputs, weight, nonlinearity, others[0], backward=False)
+        link = self._link(inputs, weight, nonlinearity, backward=False)
         _cuda.forward(inputs, weight, bias, initial, nonlinearity, *others, link)
 
     def backward(self, grad_states: Tensor, states: Tensor, weight: Tensor, bias: Any, nonlinearity: str, *others: Any) -> None:
-        link = self._link(states, weight, nonlinearity, others[0], backward=True)
+        link = self._link(states, weight, nonlinearity, backward=True)
         _cuda.backward(grad_states, states, weight, bias, nonlinearity, *others, None, link)
 
-    def _link(self, like: Tensor, weight: Tensor, nonlinearity: str, lengths: Tensor | None, backward: bool) -> _cuda.Link:
+    def _link(self, like: Tensor, weight: Tensor, nonlinearity: str, backward: bool) -> _cuda.Link:
         layout = eights_for(len(weight), like.shape[1], nonlinearity, _cuda.limits_of(like.device))
         assert layout is not None
-        link = _cuda.Link(layout, *_cuda.room_for(layout, like.shape[1], 2, like))
-        kernels = _cuda.kernels_for(layout, nonlinearity, backward, lengths, like.device)
-        _cuda.pack_letters(kernels.pack, layout, weight, link.packed, backward)
-        return link
+        packed = like.new_empty(layout.packed.floats)
+        _linked.pack([(layout.packed, weight, packed)], backward)
+        letters = torch.empty(layout.letters(like.shape[1], 2), dtype=torch.uint8, device=like.device)
+        return _cuda.Link(layout, packed, letters)
 
 
 class Both:

@@ -162,7 +162,7 @@ def test_linked_sweeps_compile(record: Recorder) -> None:
     for (leads, follows), name, backward in LINKED:
         layouts = _linked.linked(leads, follows, 20, name, H200)
         assert layouts is not None
-        kernels = [(_linked.COUPLING, layouts.couples.defines)]
+        kernels = [(_linked.COUPLING, layouts.couples.defines), (_linked.PACK, {"TILES": 3})]
         for layout in (layouts.leads, layouts.follows):
             kernels.append((_cuda.source(layout), _cuda.defines(layout, name, backward, False, H200)))
         for source, defines in kernels:

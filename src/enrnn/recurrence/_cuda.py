@@ -15,7 +15,7 @@ from .._nvrtc import Kernel
 from .._precision import exact_products, lower_precision
 from ..nonlinearities import NONLINEARITIES
 from ._beside import beside
-from ._eights import Coupling, Eights
+from ._eights import Eights
 from ._shapes import Limits, Shape, layout_for, shape_for
 from ._wide import Wide
 
@@ -82,7 +82,7 @@ class Link(NamedTuple):
 
     layout: Eights
     packed: Tensor
-    """The matrix, as `pack_letters` lays it out."""
+    """The matrix, as `pack.cu` lays it out."""
     letters: Tensor
     tells: Tensor | None = None
     """Where it tells how many letters there are, if it is followed."""
@@ -190,28 +190,7 @@ def _linked_with(link: Link, sequences: int) -> tuple[Tensor | int | None, ...]:
     return link.packed, link.letters, link.layout.letters(sequences, 1), link.tells, link.gains
 
 
-def room_for(layout: Eights, sequences: int, copies: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Room for the matrix as the threads of a sweep want it, and for the letters of so many states."""
-    letters = torch.empty(layout.letters(sequences, copies), dtype=torch.uint8, device=like.device)
-    return like.new_empty(layout.packing[2]), letters
-
-
-def pack_letters(
-    pack: Kernel,
-    layout: Eights | Coupling,
-    matrix: Tensor,
-    packed: Tensor,
-    transposed: bool,
-    cleared: Tensor | None = None,
-    early: bool = False,
-) -> None:
-    """A matrix as it is multiplied with letters; and nothing is in `cleared` then."""
-    (grid, threads, _), (rows, columns) = layout.packing, matrix.mT.shape if transposed else matrix.shape
-    words = 0 if cleared is None else cleared.numel() // 4
-    pack(grid, threads, _block(matrix, transposed), rows, columns, packed, cleared, words, early=early)
-
-
-def _block(matrix: Tensor, transposed: bool = False) -> Block:
+def block_of(matrix: Tensor, transposed: bool = False) -> Block:
     down, right = matrix.stride()
     return Block(matrix.data_ptr(), *((right, down) if transposed else (down, right)))
 
@@ -222,7 +201,9 @@ def _packed(weight: Tensor | Blocks, n: int, kernels: "Kernels") -> Tensor:
     matrix = Matrix(n=n, q=len(given[0]))
     for index, block in enumerate(given):
         if block is not None:
-            matrix.blocks[index] = _block(block)
+            matrix.blocks[index] = block_of(block)
+    assert kernels.pack is not None
+    assert not isinstance(kernels.layout, Eights)
     grid, threads, numbers = kernels.layout.packing
     packed = given[0].new_empty(numbers)
     kernels.pack(grid, threads, matrix, packed)
@@ -234,11 +215,12 @@ def _long_size(weight: Tensor | Blocks) -> int:
 
 
 class Kernels(NamedTuple):
-    """The two kernels of `recurrence.cu`, `wide.cu` or `eights.cu` for one layout, nonlinearity and direction."""
+    """Those of `recurrence.cu`, `wide.cu` or `eights.cu` for one layout, nonlinearity and direction."""
 
     layout: Layout
-    pack: Kernel
     sweep: Kernel
+    pack: Kernel | None = None
+    """`eights.cu` has none of its own: `pack.cu` lays out several matrices at once."""
 
 
 _loaded: dict[tuple[Layout, str, bool, bool, torch.device], Kernels] = {}
@@ -258,8 +240,8 @@ def kernels_for(layout: Layout, nonlinearity: str, backward: bool, lengths: Tens
     if key not in _loaded:
         forbid_loading()
         given = defines(layout, nonlinearity, backward, lengths is not None, limits_of(device))
-        pack, sweep = _nvrtc.load(source(layout), {"pack": 0, "sweep": given["SHARED_BYTES"]}, device, **given)
-        _loaded[key] = Kernels(layout, pack, sweep)
+        names = {"sweep": given["SHARED_BYTES"]} | ({} if isinstance(layout, Eights) else {"pack": 0})
+        _loaded[key] = Kernels(layout, *_nvrtc.load(source(layout), names, device, **given))
     return _loaded[key]
 
 

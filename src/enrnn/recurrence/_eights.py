@@ -19,6 +19,42 @@ RING = 3
 """States, of as many teams as are multiplied together, that a thread block of `coupling.cu` has room for."""
 
 
+class Packed(NamedTuple):
+    """A matrix that is multiplied with letters, as the thread blocks of a team want it that have its rows."""
+
+    team: int
+    tiles: int
+    from_team: int
+    from_tiles: int
+    """Of the team that the letters come from."""
+    shares: int
+    """Warps that share out its columns."""
+
+    @property
+    def sources(self) -> int:
+        """Blocks whose letters a share is multiplied with."""
+        return math.ceil(self.from_team / self.shares)
+
+    @property
+    def words(self) -> int:
+        """Of 16 bytes, a lane's halves of 16 x 16 numbers each."""
+        return self.team * self.shares * self.sources * self.tiles * self.from_tiles * 2 * 32
+
+    @property
+    def floats(self) -> int:
+        """Those words, and what 1 stands for in each row."""
+        return 4 * self.words + self.team * 16 * self.tiles
+
+    @property
+    def warps(self) -> int:
+        """That lay it out, with eight rows and the letters of a block each."""
+        return self.team * self.tiles * 2 * self.shares * self.sources
+
+    @property
+    def defines(self) -> dict[str, int]:
+        return {name.upper(): value for name, value in self._asdict().items()}
+
+
 class Eights(NamedTuple):
     """The compile-time numbers of `eights.cu`."""
 
@@ -64,13 +100,13 @@ class Eights(NamedTuple):
         return copies * self.blocks(sequences) * SEQUENCES * letter(self.tiles)
 
     @property
-    def packing(self) -> tuple[int, int, int]:
-        """Thread blocks that lay out the matrix, their threads, and the floats that it takes then."""
-        return _packing(self.team, self.tiles, self.team, self.tiles, WARPS)
+    def packed(self) -> "Packed":
+        """How its matrix is laid out."""
+        return Packed(self.team, self.tiles, self.team, self.tiles, WARPS)
 
     def defines(self, parts: int, backward: bool, lengths: bool, limits: "Limits") -> dict[str, int]:
         """What the compiler has to be told: the same with and without lengths, on any chip."""
-        given = _matrix(self.team, self.tiles, self.team, self.tiles, WARPS)
+        given = self.packed.defines
         own = {"TEAMS": self.teams, "FOLLOWS": int(self.follows), "CLUSTER": self.cluster, "SHARED_BYTES": self.shared_bytes}
         return given | own
 
@@ -119,8 +155,9 @@ class Coupling(NamedTuple):
         return ring + 2 * together * _sums(min(self.from_team, self.shares), self.tiles) + (RING + 2) * 8
 
     @property
-    def packing(self) -> tuple[int, int, int]:
-        return _packing(self.team, self.tiles, self.from_team, self.from_tiles, self.shares)
+    def packed(self) -> "Packed":
+        """How its matrix is laid out."""
+        return Packed(self.team, self.tiles, self.from_team, self.from_tiles, self.shares)
 
     def gained(self, sequences: int, copies: int) -> int:
         """The floats of so many states of the recurrence that gains."""
@@ -128,23 +165,13 @@ class Coupling(NamedTuple):
 
     @property
     def defines(self) -> dict[str, int]:
-        given = _matrix(self.team, self.tiles, self.from_team, self.from_tiles, self.shares)
+        given = self.packed.defines
         return given | {"AT_ONCE": self.at_once, "CLUSTER": self.cluster, "SHARED_BYTES": self.shared_bytes}
 
 
 def _sums(multiplying: int, tiles: int) -> int:
     """Bytes of `Sums`."""
     return multiplying * SEQUENCES * (16 * tiles + 4) * 4
-
-
-def _packing(team: int, tiles: int, from_team: int, from_tiles: int, shares: int) -> tuple[int, int, int]:
-    sources = math.ceil(from_team / shares)
-    words = team * shares * sources * tiles * from_tiles * 2 * 32
-    return team * tiles, 32 * shares * sources, words * 4 + team * 16 * tiles
-
-
-def _matrix(team: int, tiles: int, from_team: int, from_tiles: int, shares: int) -> dict[str, int]:
-    return {"TEAM": team, "TILES": tiles, "FROM_TEAM": from_team, "FROM_TILES": from_tiles, "SHARES": shares}
 
 
 def letter(tiles: int) -> int:

@@ -4,9 +4,10 @@ Forward the short part leads. What its thread blocks send one another, its lette
 `W_C`, state after state, and the long part, which follows, adds that to its inputs. Backward the long part leads.
 """
 
+import ctypes
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
@@ -20,11 +21,15 @@ from .._precision import lower_precision
 from .._streams import BESIDE, another
 from . import _cuda
 from ._beside import joined
-from ._cuda import Link, as_vector, in_rows
-from ._eights import SEQUENCES, Coupling, Eights, coupling_for, eights_for
+from ._cuda import Block, Link, as_vector, in_rows
+from ._eights import MOST_TILES, SEQUENCES, Coupling, Eights, Packed, coupling_for, eights_for
 from ._shapes import Limits, in_turn
 
-COUPLING = _nvrtc.text(_cuda.BLOCKS_SOURCE, _cuda.HALVES_SOURCE, _cuda.LETTERS_SOURCE, Path(__file__).with_name("coupling.cu"))
+PACK = _nvrtc.text(_cuda.BLOCKS_SOURCE, _cuda.HALVES_SOURCE, Path(__file__).with_name("pack.cu"))
+COUPLING = _nvrtc.text(_cuda.HALVES_SOURCE, _cuda.LETTERS_SOURCE, Path(__file__).with_name("coupling.cu"))
+
+PACKING = 16
+"""Warps of a thread block of `pack.cu`."""
 
 MOST_STEPS = 128
 """That may be linked: a sweep that is followed keeps all it sends, 24 KiB a step and eight sequences of 720 units. And tensor
@@ -177,31 +182,67 @@ def _links(
     All memory is asked for first: torch may be told to fill it, and that must not come between two launches.
     """
     (steps, sequences, _), (leads, couples, follows) = like.shape, layouts
-    rooms = [_cuda.room_for(leads, sequences, steps + 1, like), _cuda.room_for(follows, sequences, 2, like)]
+    packed = [like.new_empty(layout.packed.floats) for layout in layouts]
+    letters, others = (
+        torch.empty(layout.letters(sequences, copies), dtype=torch.uint8, device=like.device)
+        for layout, copies in ((leads, steps + 1), (follows, 2))
+    )
     told = torch.empty(leads.teams_for(sequences), dtype=torch.int32, device=like.device)
-    packed, gained = like.new_empty(couples.packing[2]), like.new_empty(couples.gained(sequences, steps + 1))
-    links = Link(leads, *rooms[0], tells=told), Link(follows, *rooms[1], gains=gained)
-    kernels = [_cuda.kernels_for(link.layout, nonlinearity, backward, None, like.device) for link in links]
-    pack, multiply = _coupling_kernels(couples, like.device)
-    _cuda.pack_letters(pack, couples, coupling, packed, backward, gained)  # first: who waits for the last waits for all
-    for link, weight, each in zip(reversed(links), reversed(weights), reversed(kernels), strict=True):
-        _cuda.pack_letters(each.pack, link.layout, weight, link.packed, backward, early=True)
+    gained = like.new_empty(couples.gained(sequences, steps + 1))
+    for layout in (leads, follows):
+        _cuda.kernels_for(layout, nonlinearity, backward, None, like.device)
+    kernel = _kernel("couple", COUPLING, couples.shared_bytes, couples.defines, like.device)
+    matrices = weights[0], coupling, weights[1]
+    pack(list(zip([layout.packed for layout in layouts], matrices, packed, strict=True)), backward, gained)
 
     def couple() -> None:
-        states = (1, steps) if backward else (0, steps - 1)
-        teams, each = math.ceil(sequences / SEQUENCES), couples.each(sequences)
-        others = rooms[0][1], leads.letters(sequences, 1), told, gained
-        multiply(couples.cluster, couples.threads, packed, *others, *states, teams, each, early=not backward)
+        kernel(
+            *(couples.cluster, couples.threads),
+            *(packed[1], letters, leads.letters(sequences, 1), told, gained),
+            *((1, steps) if backward else (0, steps - 1)),
+            *(math.ceil(sequences / SEQUENCES), couples.each(sequences)),
+            early=not backward,
+        )
 
-    return links[0], couple, links[1]
+    return Link(leads, packed[0], letters, tells=told), couple, Link(follows, packed[2], others, gains=gained)
 
 
-_loaded: dict[tuple[Coupling, torch.device], tuple[Kernel, Kernel]] = {}
+class Plan(ctypes.Structure):
+    """How a matrix is to be laid out, as in `pack.cu`."""
+
+    _fields_ = (
+        ("matrix", Block),
+        *((name, ctypes.c_void_p) for name in ("words", "ones")),
+        *((name, ctypes.c_int) for name in ("n", "columns", "team", "shares", "sources", "first")),
+    )
 
 
-def _coupling_kernels(layout: Coupling, device: torch.device) -> tuple[Kernel, Kernel]:
-    if (layout, device) not in _loaded:
+class Plans(ctypes.Structure):
+    _fields_ = (("of", Plan * 3),)
+
+
+def pack(matrices: Sequence[tuple[Packed, Tensor, Tensor]], transposed: bool, cleared: Tensor | None = None) -> None:
+    """Up to three matrices as they are multiplied with letters, each with how and where it is to be laid out; and nothing is in
+    `cleared` then."""
+    plans, blocks, device = Plans(), 0, matrices[0][1].device
+    for plan, (layout, matrix, to) in zip(plans.of, matrices, strict=False):
+        rows, columns = matrix.mT.shape if transposed else matrix.shape
+        plan.matrix, plan.n, plan.columns, plan.first = _cuda.block_of(matrix, transposed), rows, columns, blocks
+        plan.team, plan.shares, plan.sources = layout.team, layout.shares, layout.sources
+        plan.words, plan.ones = to.data_ptr(), to.data_ptr() + 16 * layout.words
+        blocks += math.ceil(layout.warps / PACKING)
+    for plan in plans.of[len(matrices) :]:
+        plan.first = blocks
+    words = 0 if cleared is None else cleared.numel() // 4
+    _kernel("pack", PACK, 0, {"TILES": MOST_TILES}, device)(blocks, 32 * PACKING, plans, cleared, words)
+
+
+_loaded: dict[tuple[str, tuple[int, ...], torch.device], Kernel] = {}
+
+
+def _kernel(name: str, source: str, shared: int, defines: dict[str, int], device: torch.device) -> Kernel:
+    key = name, tuple(defines.values()), device
+    if key not in _loaded:
         _cuda.forbid_loading()
-        pack, couple = _nvrtc.load(COUPLING, {"pack": 0, "couple": layout.shared_bytes}, device, **layout.defines)
-        _loaded[layout, device] = pack, couple
-    return _loaded[layout, device]
+        (_loaded[key],) = _nvrtc.load(source, {name: shared}, device, **defines)
+    return _loaded[key]

@@ -47,10 +47,16 @@ __device__ void multiply(const unsigned char (&letters)[FROM_TEAM][SEQUENCES][LE
     }
 }
 
+__device__ bool there_yet(unsigned barrier, unsigned parity) {
+    unsigned done;
+    asm volatile("{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}" : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
+    return done;
+}
+
 __device__ void arrive(unsigned barrier) { asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory"); }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTER, 1, 1) couple(
-    const Packed* packed,                          // C, or its transpose for a reverse sweep, as `pack` has written it
+    const Packed* packed,                          // C, or its transpose for a reverse sweep, as `pack.cu` lays it out
     const unsigned char* letters, long long turn,  // of the recurrence that is followed, and from one state to the next
     const int* told,                               // [its teams]: how many letters there are
     float* gained,                                 // [last + 1][teams][TEAM][SEQUENCES][UNITS]
@@ -120,13 +126,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTE
     };
 #pragma unroll 1
     for (int item = 0; item < items; item++) {
-        if (warp == LISTENER) ask(item);
         const int slot = item % RING;
         float total[AT_ONCE][TILES][4] = {};
-        if (item > 0 && warp >= WARPS / 2) finish(item - 1);
+        // Half of the warps multiply first, unless they would have to wait, so that they do not all stand in one another's way.
+        const bool before = item > 0 && (warp >= WARPS / 2 || !there_yet(address(&shared.come[slot]), item / RING & 1));
+        if (before) finish(item - 1);
+        if (warp == LISTENER) ask(item);
         wait(address(&shared.come[slot]), item / RING & 1);
         multiply(shared.letters[slot][side * AT_ONCE], share, lane, c, total);
-        if (item > 0 && warp < WARPS / 2) finish(item - 1);
+        if (item > 0 && !before) finish(item - 1);
         if (share < MULTIPLYING)
 #pragma unroll
             for (int e = 0; e < AT_ONCE; e++) write(total[e], shared.sums[item & 1][side * AT_ONCE + e], share, lane);

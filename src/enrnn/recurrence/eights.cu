@@ -64,7 +64,7 @@ __device__ void cluster_barrier() {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(TEAM * TEAMS, 1, 1) sweep(
-    const Packed* packed,                       // W, or its transpose in the reverse sweep, as `pack` has written it
+    const Packed* packed,                       // W, or its transpose in the reverse sweep, as `pack.cu` lays it out
     unsigned char* letters, long long turn,     // [T + 1 or 2][teams][TEAM][SEQUENCES][LETTER], and from one state to the next
     int* tells,                                 // [teams] or null: how many letters there are; all are kept then
     const float* gained,                        // [T + 1][teams that have sequences][TEAM][SEQUENCES][UNITS], if it FOLLOWS; NOTHING where it is not there yet
@@ -237,8 +237,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(TEAM *
     float z[2] = {};
     if (BACKWARD) {
         product(T, T & 1);
-        add(T & 1, z);
         if (teller) tell(T + 1);
+        add(T & 1, z);
     }
 #pragma unroll
     for (int e = 0; e < 2; e++)

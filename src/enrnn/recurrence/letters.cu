@@ -17,7 +17,7 @@ constexpr unsigned NOTHING = 0xffffffffu;                             // a numbe
 
 constexpr int letter_size(int tiles) { return 64 * tiles + 16; }      // bytes: two halves of every unit, and what 1 stands for
 
-// A matrix as `pack` writes it.
+// A matrix as `pack.cu` lays it out.
 struct Packed {
     uint4 words[TEAM][SHARES][SOURCES][TILES][FROM_TILES][2][32];  // of a block and a share, the units of another: of a row of tiles and a column, large and small halves
     float ones[TEAM][UNITS];                                       // what 1 stands for in a row
@@ -29,74 +29,10 @@ typedef float Sums[MULTIPLYING][SEQUENCES][UNITS + 4];
 // The k-th of the blocks whose units a share has; there may be none.
 __device__ int source(int share, int k) { return share + k * SHARES; }
 
-// By the bits of the largest size of some numbers: what they are multiplied by, and what 1 stands for then. Where one is not finite, its halves
-// are not, and whatever they are multiplied with.
-__device__ void common_scale(unsigned most, float& scale, float& one) {
-    const unsigned exponent = max(most & 0x7f800000u, (unsigned)LOWEST << 23);
-    scale = __uint_as_float((2u * 127 + HIGHEST << 23) - exponent);
-    one = __uint_as_float(exponent - (HIGHEST << 23));
-}
-
-// What a lane has of a row of tiles of a matrix [n, columns] in the columns of a block of 16 WIDE units.
-template <int WIDE>
-struct Piece {
-    float weight[WIDE][4][2];
-
-    __device__ void take(const Block& matrix, int first, int n, int columns, int block, int lane, unsigned (&most)[2]) {
-#pragma unroll
-        for (int i = 0; i < WIDE * 8; i++) {
-            const int here = first + lane / 4 + i / 2 % 2 * 8, there = (block * WIDE + i / 8) * 16 + lane % 4 * 2 + i / 4 % 2 * 8 + i % 2;
-            weight[i / 8][i / 2 % 4][i % 2] = here < n && there < columns ? matrix.at(here, there) : 0.f;
-        }
-#pragma unroll
-        for (int i = 0; i < WIDE * 8; i++) most[i / 2 % 2] = max(most[i / 2 % 2], __float_as_uint(fabsf(weight[i / 8][i / 2 % 4][i % 2])));
-    }
-
-    __device__ void give(const float (&scale)[2], uint4 (&to)[WIDE][2][32], int lane) const {
-#pragma unroll
-        for (int t = 0; t < WIDE; t++) {
-            unsigned large[4], small[4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) cut(weight[t][i][0] * scale[i % 2], weight[t][i][1] * scale[i % 2], large[i], small[i]);
-            to[t][0][lane] = make_uint4(large[0], large[1], large[2], large[3]);
-            to[t][1][lane] = make_uint4(small[0], small[1], small[2], small[3]);
-        }
-    }
-};
-
-// A thread block for each (block, row of tiles), with a warp for each block whose units a share has. The matrix is [n, columns]. Beside that, `cleared`
-// is filled with NOTHING.
-extern "C" __global__ void __launch_bounds__(32 * SHARES * SOURCES) pack(const __grid_constant__ Block matrix, long long n, long long columns, Packed* packed, uint4* cleared, long long many) {
-    let_the_next_begin();
-    __shared__ unsigned largest[SHARES * SOURCES][16];
-    const int rank = blockIdx.x / TILES, m = blockIdx.x % TILES, warp = threadIdx.x / 32, share = warp % SHARES, k = warp / SHARES, lane = threadIdx.x % 32;
-    Piece<FROM_TILES> piece;
-    unsigned most[2] = {};
-    piece.take(matrix, rank * UNITS + m * 16, (int)n, (int)columns, source(share, k), lane, most);
-    for (long long i = blockIdx.x * blockDim.x + threadIdx.x; i < many; i += gridDim.x * blockDim.x) cleared[i] = make_uint4(NOTHING, NOTHING, NOTHING, NOTHING);
-#pragma unroll
-    for (int down = 0; down < 2; down++) {
-        most[down] = max(most[down], __shfl_xor_sync(0xffffffffu, most[down], 1));
-        most[down] = max(most[down], __shfl_xor_sync(0xffffffffu, most[down], 2));
-        if (lane % 4 == 0) largest[warp][lane / 4 + down * 8] = most[down];
-    }
-    __syncthreads();
-    float scale[2], one[2];
-#pragma unroll
-    for (int down = 0; down < 2; down++) {
-#pragma unroll
-        for (int i = 0; i < SHARES * SOURCES; i++) most[down] = max(most[down], largest[i][lane / 4 + down * 8]);
-        common_scale(most[down], scale[down], one[down]);
-        if (warp == 0 && lane % 4 == 0) packed->ones[rank][m * 16 + lane / 4 + down * 8] = one[down];
-    }
-    piece.give(scale, packed->words[rank][share][k][m], lane);
-    wait_for_the_one_before();  // which may be another `pack`: who waits for this one waits for both
-}
-
 __device__ void mma(float (&sum)[4], const uint4& a, unsigned b0, unsigned b1, const float (&to)[4]) {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %11, %12, %13};"
         : "=f"(sum[0]), "=f"(sum[1]), "=f"(sum[2]), "=f"(sum[3])
-        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "f"(to[0]), "f"(to[1]), "f"(to[2]), "f"(to[3]));
+        : "r"(a.x), "r"(a.z), "r"(a.y), "r"(a.w), "r"(b0), "r"(b1), "f"(to[0]), "f"(to[1]), "f"(to[2]), "f"(to[3]));
 }
 
 // What this lane has of a sequence's sums, as many times what 1 stands for: two neighbouring units.
