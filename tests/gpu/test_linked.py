@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from enrnn.functional import long_short_recurrence
 from enrnn.nonlinearities import NONLINEARITIES
 from enrnn.recurrence import _cuda, _linked
 from tests._record import Recorder
-from tests.gpu._kernels import Alone, Both, captured, in_poison
+from tests.gpu._kernels import Alone, Both, captured, in_poison, linked
 from tests.recurrence._problems import excess, problem
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("kernels")]
@@ -45,6 +46,22 @@ def test_two_sweeps(q: int, s: int, full: bool, record: Recorder) -> None:
             record(cases=1)
     record(worst_error_over_the_float32_loops=worst)
     assert worst < 4
+
+
+@pytest.mark.parametrize(("q", "s", "batch"), [(720, 720, 24), (720, 96, 40), (96, 720, 37)])
+def test_more_teams_than_are_multiplied_together(q: int, s: int, batch: int, record: Recorder) -> None:
+    """A thread block of the coupling then has more than one item for each state, the last with a team twice."""
+    assert any(_items(leads, follows, batch) > 1 for leads, follows in ((s, q), (q, s)))
+    given = problem(9, batch, q + s, "modrelu", lengths=True)
+    given.weight[q:, :q] = 0
+    worst = excess(Both(q), given, "cuda")
+    record(cases=1, worst_error_over_the_float32_loops=worst)
+    assert worst < 4
+
+
+def _items(leads: int, follows: int, batch: int) -> int:
+    layout = linked(leads, follows, batch).couples
+    return math.ceil(layout.each(batch) / layout.together)
 
 
 def test_as_many_steps_as_are_linked(record: Recorder) -> None:

@@ -198,6 +198,17 @@ def test_sweeps_are_linked_where_that_is_faster() -> None:
     assert _linked.linked(720, 310, 40, "modrelu", H200) is None  # three kernels would not have room
 
 
+def test_no_chip_is_asked_for_more_than_it_has() -> None:
+    """Clusters of fewer blocks, or none of some size."""
+    for most, sizes in itertools.product((0, 1, 2, 8, 10, 14, 15), itertools.product((60, 200, 310, 720), repeat=2)):
+        small, gap = H200._replace(clusters=H200.clusters[:most]), H200._replace(clusters=(*H200.clusters[:13], 0, 7, 7))
+        for batch in (8, 32, 64):
+            layouts = _linked.linked(*sizes, batch, "relu", small)
+            assert layouts is None or max(each.cluster for each in layouts) <= most
+            layouts = _linked.linked(*sizes, batch, "relu", gap)
+            assert layouts is None or 14 not in [each.cluster for each in layouts]
+
+
 def test_a_coupling_has_every_team_once() -> None:
     for leads, follows, sequences in itertools.product((50, 310, 720), (50, 200, 310, 385, 720), (1, 8, 9, 17, 32)):
         layouts = _linked.linked(leads, follows, sequences, "relu", H200)

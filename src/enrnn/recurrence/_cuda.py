@@ -223,7 +223,7 @@ class Kernels(NamedTuple):
     """`eights.cu` has none of its own: `pack.cu` lays out several matrices at once."""
 
 
-_loaded: dict[tuple[Layout, str, bool, bool, torch.device], Kernels] = {}
+_loaded: dict[tuple[type, Layout, str, bool, bool, torch.device], Kernels] = {}
 
 
 def _layout(
@@ -236,7 +236,7 @@ def _layout(
 
 
 def kernels_for(layout: Layout, nonlinearity: str, backward: bool, lengths: Tensor | None, device: torch.device) -> Kernels:
-    key = (layout, nonlinearity, backward, isinstance(layout, Wide) and lengths is not None, device)
+    key = (type(layout), layout, nonlinearity, backward, isinstance(layout, Wide) and lengths is not None, device)
     if key not in _loaded:
         forbid_loading()
         given = defines(layout, nonlinearity, backward, lengths is not None, limits_of(device))

@@ -15,7 +15,7 @@ SEQUENCES, WARPS = 8, 8
 MOST_TILES, MOST_BLOCKS = 3, 16
 """Rows of a thread block, in sixteens, and the blocks of a cluster."""
 
-RING = 3
+RING = 2
 """States, of as many teams as are multiplied together, that a thread block of `coupling.cu` has room for."""
 
 
@@ -135,6 +135,11 @@ class Coupling(NamedTuple):
         return WARPS if self.from_team > WARPS else WARPS // 2
 
     @property
+    def together(self) -> int:
+        """Teams that all warps of a block multiply with."""
+        return self.at_once * WARPS // self.shares
+
+    @property
     def threads(self) -> int:
         """Of a block."""
         return 32 * WARPS
@@ -150,9 +155,8 @@ class Coupling(NamedTuple):
     @property
     def shared_bytes(self) -> int:
         """The size of the kernel's `Shared`."""
-        together = self.at_once * WARPS // self.shares
-        ring = RING * together * self.from_team * SEQUENCES * letter(self.from_tiles)
-        return ring + 2 * together * _sums(min(self.from_team, self.shares), self.tiles) + (RING + 2) * 8
+        ring = RING * self.together * self.from_team * SEQUENCES * letter(self.from_tiles)
+        return ring + 2 * self.together * _sums(min(self.from_team, self.shares), self.tiles) + (RING + 2) * 8
 
     @property
     def packed(self) -> "Packed":
@@ -192,9 +196,9 @@ def eights_for(n: int, sequences: int, nonlinearity: str, limits: "Limits") -> E
     return layout if fits else None
 
 
-def coupling_for(leads: Eights, follows: Eights, sequences: int) -> Coupling:
-    """In one cluster, as large as it may be."""
-    teams = math.ceil(sequences / SEQUENCES)
-    each = math.ceil(teams / min(teams, MOST_BLOCKS // follows.team))
+def coupling_for(leads: Eights, follows: Eights, sequences: int, limits: "Limits") -> Coupling:
+    """In one cluster, as large as it may be: if the follower has a layout, so has this."""
+    teams, most = math.ceil(sequences / SEQUENCES), min(MOST_BLOCKS, len(limits.clusters))
+    each = math.ceil(teams / min(teams, most // follows.team))
     layout = Coupling(follows.team, follows.tiles, leads.team, leads.tiles, math.ceil(teams / each), 1)
     return layout._replace(at_once=min(2, math.ceil(each * layout.shares / WARPS)))

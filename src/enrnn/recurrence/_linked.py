@@ -90,15 +90,17 @@ def linked(leads: int, follows: int, sequences: int, nonlinearity: str, limits: 
     first, second = (eights_for(n, sequences, nonlinearity, limits) for n in (leads, follows))
     if first is None or second is None:
         return None
-    between = coupling_for(first, second, sequences)
-    clusters = [(first.cluster, first.clusters(sequences)), (second.cluster, second.clusters(sequences)), (between.cluster, 1)]
-    taken = sum(Fraction(many, limits.clusters[size - 1]) for size, many in clusters)
-    return Linked(first, between, second._replace(follows=True)) if taken <= 1 and between.shared_bytes <= limits.shared else None
+    between = coupling_for(first, second, sequences, limits)
+    needed = [(first.cluster, first.clusters(sequences)), (second.cluster, second.clusters(sequences)), (between.cluster, 1)]
+    room = [limits.clusters[size - 1] for size, _ in needed]
+    if not all(room) or sum(Fraction(many, most) for (_, many), most in zip(needed, room, strict=True)) > 1:
+        return None
+    return Linked(first, between, second._replace(follows=True)) if between.shared_bytes <= limits.shared else None
 
 
 @functools.lru_cache(maxsize=1024)
 def pays(layouts: Linked, leads: int, follows: int, sequences: int, limits: Limits) -> bool:
-    """Whichever leads, the answer has to be the same."""
+    """Whether they are reckoned to be that much faster than one after the other."""
     cost = max(layouts.leads.cycles, layouts.follows.cycles, layouts.couples.cycles(sequences))
     smaller, larger = sorted((leads, follows))
     return cost < PAYS * in_turn(smaller, larger, sequences, limits)

@@ -11,7 +11,7 @@
 //
 // Set by the compiler's command line: TEAM, TILES, FROM_TEAM, FROM_TILES, SHARES, AT_ONCE, CLUSTER, SHARED_BYTES.
 
-constexpr int RING = 3, LISTENER = WARPS - 1, LETTER = letter_size(FROM_TILES), TOGETHER = AT_ONCE * (WARPS / SHARES);  // teams of an item
+constexpr int RING = 2, LISTENER = WARPS - 1, LETTER = letter_size(FROM_TILES), TOGETHER = AT_ONCE * (WARPS / SHARES);  // teams of an item
 
 struct Shared {
     unsigned char letters[RING][TOGETHER][FROM_TEAM][SEQUENCES][LETTER];
@@ -86,13 +86,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTE
     // The teams of an item; of an odd number the last one twice.
     const auto team = [&](int place, int e) { return first + min(place * TOGETHER + e, mine - 1); };
 
-    // Letters for items that have room, if there are any: at the item j, up to j + RING - 2, since all warps have read those of j - 2. The item itself
+    // Letters for items that have room, if there are any: at the item j, up to j + RING - 1, since all warps have read those of j - 1. The item itself
     // is waited for.
     int there = 0, asked = 0, place = 0;  // letters of the team `first + lane`; items, and of the next one the teams
     long long state = from;
     const auto ask = [&](int item) {
 #pragma unroll 1
-        while (asked < items && asked <= item + RING - 2) {
+        while (asked < items && asked < item + RING) {
             if (!__all_sync(0xffffffffu, there > state || lane / TOGETHER != place || lane >= mine)) {
                 if (lane < mine) asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(there) : "l"(told + first + lane) : "memory");
                 if (!__all_sync(0xffffffffu, there > state || lane / TOGETHER != place || lane >= mine)) {
@@ -129,9 +129,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTE
         const int slot = item % RING;
         float total[AT_ONCE][TILES][4] = {};
         // Half of the warps multiply first, unless they would have to wait, so that they do not all stand in one another's way.
-        const bool before = item > 0 && (warp >= WARPS / 2 || !there_yet(address(&shared.come[slot]), item / RING & 1));
+        const bool before = item > 0 && (warp >= WARPS / 2 || !__all_sync(0xffffffffu, there_yet(address(&shared.come[slot]), item / RING & 1)));
         if (before) finish(item - 1);
-        if (warp == LISTENER) ask(item);
+        if (warp == LISTENER) ask(item);  // it is one of those that finish before
         wait(address(&shared.come[slot]), item / RING & 1);
         multiply(shared.letters[slot][side * AT_ONCE], share, lane, c, total);
         if (item > 0 && !before) finish(item - 1);
