@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from enrnn.recurrence import _cuda, _linked
 from enrnn.recurrence._eights import eights_for
+from enrnn.recurrence._pack import pack
 from enrnn.recurrence._shapes import Shape
 from enrnn.recurrence._wide import Wide
 from tests.recurrence._layers import answers_of
@@ -105,7 +106,7 @@ class Alone:
         layout = eights_for(len(weight), like.shape[1], nonlinearity, _cuda.limits_of(like.device))
         assert layout is not None
         packed = like.new_empty(layout.packed.floats)
-        _linked.pack([(layout.packed, weight, packed)], backward)
+        pack([(layout.packed, weight, packed)], backward)
         letters = torch.empty(layout.letters(like.shape[1], 2), dtype=torch.uint8, device=like.device)
         return _cuda.Link(layout, packed, letters)
 

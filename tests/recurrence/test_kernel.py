@@ -10,8 +10,8 @@ import pytest
 from enrnn import _nvrtc
 from enrnn.matrices import _cayley_transform, _inverse, _normalization
 from enrnn.nonlinearities import NONLINEARITIES
-from enrnn.recurrence import _bias, _cuda, _gated, _gram, _linked, _product, _rotations_cuda
-from enrnn.recurrence._eights import Coupling, Eights, eights_for
+from enrnn.recurrence import _bias, _cuda, _gated, _gram, _linked, _pack, _product, _rotations_cuda
+from enrnn.recurrence._eights import TILES, Coupling, Eights, eights_for
 from enrnn.recurrence._shapes import BATCHES, Limits, Shape, as_one, layout_for, one_block, shape_for, split_block
 from enrnn.recurrence._wide import Wide, wide_for
 from enrnn.tasks import _cross_entropy
@@ -162,7 +162,7 @@ def test_linked_sweeps_compile(record: Recorder) -> None:
     for (leads, follows), name, backward in LINKED:
         layouts = _linked.linked(leads, follows, 20, name, H200)
         assert layouts is not None
-        kernels = [(_linked.COUPLING, layouts.couples.defines), (_linked.PACK, {"TILES": 3})]
+        kernels = [(_linked.COUPLING, layouts.couples.defines), (_pack.SOURCE, _pack.DEFINES)]
         for layout in (layouts.leads, layouts.follows):
             kernels.append((_cuda.source(layout), _cuda.defines(layout, name, backward, False, H200)))
         for source, defines in kernels:
@@ -176,7 +176,7 @@ def test_eights_hold_every_unit_and_leave_places_to_others() -> None:
     for n, sequences in itertools.product(range(49, 769), (1, 8, 9, 32)):
         layout = eights_for(n, sequences, "relu", H200)
         assert layout is not None
-        assert (layout.team - 1) * 16 * layout.tiles < n <= layout.team * 16 * layout.tiles
+        assert (layout.team - 1) * 16 * TILES < n <= layout.team * 16 * TILES
         assert layout.teams * layout.team <= 16
         assert layout.teams_for(sequences) * 8 >= sequences
         assert layout.blocks(sequences) % (layout.team * layout.teams) == 0
@@ -193,8 +193,8 @@ def test_sweeps_are_linked_where_that_is_faster() -> None:
         for leads, follows in [(s, q), (q, s)]:
             layouts = _linked.linked(leads, follows, batch, "modrelu", H200)
             assert (layouts is not None and _linked.pays(layouts, leads, follows, batch, H200)) == pays
-    assert _linked.linked(720, 310, 32, "modrelu", H200) == (Eights(15, 3), Coupling(7, 3, 15, 3, 2, 2), Eights(7, 3, 2, True))
-    assert _linked.linked(310, 720, 32, "modrelu", H200) == (Eights(7, 3, 2), Coupling(15, 3, 7, 3, 1, 2), Eights(15, 3, 1, True))
+    assert _linked.linked(720, 310, 32, "modrelu", H200) == (Eights(15), Coupling(7, 15, 2, 2), Eights(7, 2, True))
+    assert _linked.linked(310, 720, 32, "modrelu", H200) == (Eights(7, 2), Coupling(15, 7, 1, 2), Eights(15, 1, True))
     assert _linked.linked(720, 310, 40, "modrelu", H200) is None  # three kernels would not have room
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from enrnn import _nvrtc
-from enrnn.recurrence import _cuda, _linked
+from enrnn.recurrence import _cuda, _linked, _pack
 from tests.recurrence.test_kernel import H200
 
 Q, S, STEPS, BATCH = 100, 400, 5, 9
@@ -56,6 +56,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(_nvrtc, "load", load)
     monkeypatch.setattr(_cuda, "_loaded", {})
     monkeypatch.setattr(_linked, "_loaded", {})
+    monkeypatch.setattr(_pack, "_loaded", {})
     monkeypatch.setattr(_cuda, "limits_of", lambda device: H200)
     monkeypatch.setattr(_cuda, "forbid_loading", lambda: None)
     monkeypatch.setattr(_cuda, "beside", beside)

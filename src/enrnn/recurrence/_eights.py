@@ -1,4 +1,4 @@
-"""How a recurrence with a large matrix is laid out on a GPU's tensor cores: the shapes of `eights.cu`."""
+"""How recurrences with large matrices are laid out on a GPU's tensor cores: the shapes of `eights.cu` and `coupling.cu`."""
 
 import math
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,9 +11,14 @@ if TYPE_CHECKING:
 SEQUENCES, WARPS = 8, 8
 """Of a team, as many columns as a product of the tensor cores has; and of a thread block."""
 
+TILES, MOST_BLOCKS = 3, 16
+"""Rows of a thread block, in sixteens, and the most blocks of a cluster."""
 
-MOST_TILES, MOST_BLOCKS = 3, 16
-"""Rows of a thread block, in sixteens, and the blocks of a cluster."""
+LETTER = 64 * TILES + 16
+"""Bytes of what a thread block sends of a sequence: two halves of every unit, and their scale."""
+
+SUMS = SEQUENCES * (16 * TILES + 4) * 4
+"""Bytes of what a share of the columns adds to a product."""
 
 RING = 2
 """States, of as many teams as are multiplied together, that a thread block of `coupling.cu` has room for."""
@@ -23,10 +28,8 @@ class Packed(NamedTuple):
     """A matrix that is multiplied with letters, as the thread blocks of a team want it that have its rows."""
 
     team: int
-    tiles: int
     from_team: int
-    from_tiles: int
-    """Of the team that the letters come from."""
+    """The blocks that the letters come from."""
     shares: int
     """Warps that share out its columns."""
 
@@ -38,21 +41,21 @@ class Packed(NamedTuple):
     @property
     def words(self) -> int:
         """Of 16 bytes, a lane's halves of 16 x 16 numbers each."""
-        return self.team * self.shares * self.sources * self.tiles * self.from_tiles * 2 * 32
+        return self.team * self.shares * self.sources * TILES**2 * 2 * 32
 
     @property
     def floats(self) -> int:
         """Those words, and what 1 stands for in each row."""
-        return 4 * self.words + self.team * 16 * self.tiles
+        return 4 * self.words + self.team * 16 * TILES
 
     @property
     def warps(self) -> int:
         """That lay it out, with eight rows and the letters of a block each."""
-        return self.team * self.tiles * 2 * self.shares * self.sources
+        return self.team * TILES * 2 * self.shares * self.sources
 
     @property
     def defines(self) -> dict[str, int]:
-        return {name.upper(): value for name, value in self._asdict().items()}
+        return {name.upper(): value for name, value in self._asdict().items()} | {"TILES": TILES}
 
 
 class Eights(NamedTuple):
@@ -60,8 +63,6 @@ class Eights(NamedTuple):
 
     team: int
     """Thread blocks that carry eight sequences."""
-    tiles: int
-    """Rows of W that a thread block has, in sixteens."""
     teams: int = 1
     """Of a cluster."""
     follows: bool = False
@@ -87,8 +88,8 @@ class Eights(NamedTuple):
     @property
     def shared_bytes(self) -> int:
         """The size of the kernel's `Shared`."""
-        slot = 64 * ((self.tiles + 1) | 1)
-        return 2 * self.team * SEQUENCES * slot + 2 * _sums(min(self.team, WARPS), self.tiles) + 2 * WARPS * 8
+        slot = 64 * ((TILES + 1) | 1)
+        return 2 * self.team * SEQUENCES * slot + 2 * min(self.team, WARPS) * SUMS + 2 * WARPS * 8
 
     @property
     def cycles(self) -> float:
@@ -97,12 +98,12 @@ class Eights(NamedTuple):
 
     def letters(self, sequences: int, copies: int) -> int:
         """Bytes of so many states as they are sent."""
-        return copies * self.blocks(sequences) * SEQUENCES * letter(self.tiles)
+        return copies * self.blocks(sequences) * SEQUENCES * LETTER
 
     @property
     def packed(self) -> "Packed":
         """How its matrix is laid out."""
-        return Packed(self.team, self.tiles, self.team, self.tiles, WARPS)
+        return Packed(self.team, self.team, WARPS)
 
     def defines(self, parts: int, backward: bool, lengths: bool, limits: "Limits") -> dict[str, int]:
         """What the compiler has to be told: the same with and without lengths, on any chip."""
@@ -115,10 +116,8 @@ class Coupling(NamedTuple):
     """The compile-time numbers of `coupling.cu`."""
 
     team: int
-    tiles: int
     """Of the recurrence that gains."""
     from_team: int
-    from_tiles: int
     """Of the one that is followed."""
     groups: int
     """Of teams: each has as many thread blocks as a team, and one team or more."""
@@ -155,17 +154,17 @@ class Coupling(NamedTuple):
     @property
     def shared_bytes(self) -> int:
         """The size of the kernel's `Shared`."""
-        ring = RING * self.together * self.from_team * SEQUENCES * letter(self.from_tiles)
-        return ring + 2 * self.together * _sums(min(self.from_team, self.shares), self.tiles) + (RING + 2) * 8
+        ring = RING * self.together * self.from_team * SEQUENCES * LETTER
+        return ring + 2 * self.together * min(self.from_team, self.shares) * SUMS + (RING + 2) * 8
 
     @property
     def packed(self) -> "Packed":
         """How its matrix is laid out."""
-        return Packed(self.team, self.tiles, self.from_team, self.from_tiles, self.shares)
+        return Packed(self.team, self.from_team, self.shares)
 
     def gained(self, sequences: int, copies: int) -> int:
         """The floats of so many states of the recurrence that gains."""
-        return copies * math.ceil(sequences / SEQUENCES) * SEQUENCES * self.team * 16 * self.tiles
+        return copies * math.ceil(sequences / SEQUENCES) * SEQUENCES * self.team * 16 * TILES
 
     @property
     def defines(self) -> dict[str, int]:
@@ -173,23 +172,13 @@ class Coupling(NamedTuple):
         return given | {"AT_ONCE": self.at_once, "CLUSTER": self.cluster, "SHARED_BYTES": self.shared_bytes}
 
 
-def _sums(multiplying: int, tiles: int) -> int:
-    """Bytes of `Sums`."""
-    return multiplying * SEQUENCES * (16 * tiles + 4) * 4
-
-
-def letter(tiles: int) -> int:
-    """Bytes of what a block sends of a sequence: all its units, and their scale."""
-    return 64 * tiles + 16
-
-
 def eights_for(n: int, sequences: int, nonlinearity: str, limits: "Limits") -> Eights | None:
     """The layout for n units; None if there is none, or clusters would have to wait for others.
 
     Small teams are put two to a cluster, for otherwise each would take a place where a large one could have been."""
-    team = math.ceil(n / (16 * MOST_TILES))
+    team = math.ceil(n / (16 * TILES))
     teams = 2 if 2 * team <= MOST_BLOCKS and sequences > SEQUENCES else 1
-    layout = Eights(team, MOST_TILES, teams)
+    layout = Eights(team, teams)
     if NONLINEARITIES[nonlinearity].parts > 1 or not 2 <= team <= layout.cluster <= len(limits.clusters):
         return None
     fits = layout.shared_bytes <= limits.shared and layout.clusters(sequences) <= limits.clusters[layout.cluster - 1]
@@ -200,5 +189,5 @@ def coupling_for(leads: Eights, follows: Eights, sequences: int, limits: "Limits
     """In one cluster, as large as it may be: if the follower has a layout, so has this."""
     teams, most = math.ceil(sequences / SEQUENCES), min(MOST_BLOCKS, len(limits.clusters))
     each = math.ceil(teams / min(teams, most // follows.team))
-    layout = Coupling(follows.team, follows.tiles, leads.team, leads.tiles, math.ceil(teams / each), 1)
+    layout = Coupling(follows.team, leads.team, math.ceil(teams / each), 1)
     return layout._replace(at_once=min(2, math.ceil(each * layout.shares / WARPS)))

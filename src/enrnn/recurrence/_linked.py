@@ -4,10 +4,9 @@ Forward the short part leads. What its thread blocks send one another, its lette
 `W_C`, state after state, and the long part, which follows, adds that to its inputs. Backward the long part leads.
 """
 
-import ctypes
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
@@ -21,15 +20,12 @@ from .._precision import lower_precision
 from .._streams import BESIDE, another
 from . import _cuda
 from ._beside import joined
-from ._cuda import Block, Link, as_vector, in_rows
-from ._eights import MOST_TILES, SEQUENCES, Coupling, Eights, Packed, coupling_for, eights_for
+from ._cuda import Link, as_vector, in_rows
+from ._eights import SEQUENCES, Coupling, Eights, coupling_for, eights_for
+from ._pack import pack
 from ._shapes import Limits, in_turn
 
-PACK = _nvrtc.text(_cuda.BLOCKS_SOURCE, _cuda.HALVES_SOURCE, Path(__file__).with_name("pack.cu"))
 COUPLING = _nvrtc.text(_cuda.HALVES_SOURCE, _cuda.LETTERS_SOURCE, Path(__file__).with_name("coupling.cu"))
-
-PACKING = 16
-"""Warps of a thread block of `pack.cu`."""
 
 MOST_STEPS = 128
 """That may be linked: a sweep that is followed keeps all it sends, 24 KiB a step and eight sequences of 720 units. And tensor
@@ -102,7 +98,7 @@ def linked(leads: int, follows: int, sequences: int, nonlinearity: str, limits: 
 def pays(layouts: Linked, leads: int, follows: int, sequences: int, limits: Limits) -> bool:
     """Whether they are reckoned to be that much faster than one after the other."""
     cost = max(layouts.leads.cycles, layouts.follows.cycles, layouts.couples.cycles(sequences))
-    smaller, larger = sorted((leads, follows))
+    smaller, larger = sorted((leads, follows))  # which of them is the long part makes little difference
     return cost < PAYS * in_turn(smaller, larger, sequences, limits)
 
 
@@ -181,7 +177,8 @@ def _links(
 ) -> tuple[Link, Callable[[], None], Link]:
     """Of the sweep that leads and the one that follows; between them, what is to be launched. The matrices are laid out.
 
-    All memory is asked for first: torch may be told to fill it, and that must not come between two launches.
+    All memory is asked for first, and all kernels are loaded: torch may be told to fill memory, and nothing must come between two
+    launches.
     """
     (steps, sequences, _), (leads, couples, follows) = like.shape, layouts
     packed = [like.new_empty(layout.packed.floats) for layout in layouts]
@@ -193,7 +190,7 @@ def _links(
     gained = like.new_empty(couples.gained(sequences, steps + 1))
     for layout in (leads, follows):
         _cuda.kernels_for(layout, nonlinearity, backward, None, like.device)
-    kernel = _kernel("couple", COUPLING, couples.shared_bytes, couples.defines, like.device)
+    kernel = _coupling_kernel(couples, like.device)
     matrices = weights[0], coupling, weights[1]
     pack(list(zip([layout.packed for layout in layouts], matrices, packed, strict=True)), backward, gained)
 
@@ -209,42 +206,11 @@ def _links(
     return Link(leads, packed[0], letters, tells=told), couple, Link(follows, packed[2], others, gains=gained)
 
 
-class Plan(ctypes.Structure):
-    """How a matrix is to be laid out, as in `pack.cu`."""
-
-    _fields_ = (
-        ("matrix", Block),
-        *((name, ctypes.c_void_p) for name in ("words", "ones")),
-        *((name, ctypes.c_int) for name in ("n", "columns", "team", "shares", "sources", "first")),
-    )
+_loaded: dict[tuple[Coupling, torch.device], Kernel] = {}
 
 
-class Plans(ctypes.Structure):
-    _fields_ = (("of", Plan * 3),)
-
-
-def pack(matrices: Sequence[tuple[Packed, Tensor, Tensor]], transposed: bool, cleared: Tensor | None = None) -> None:
-    """Up to three matrices as they are multiplied with letters, each with how and where it is to be laid out; and nothing is in
-    `cleared` then."""
-    plans, blocks, device = Plans(), 0, matrices[0][1].device
-    for plan, (layout, matrix, to) in zip(plans.of, matrices, strict=False):
-        rows, columns = matrix.mT.shape if transposed else matrix.shape
-        plan.matrix, plan.n, plan.columns, plan.first = _cuda.block_of(matrix, transposed), rows, columns, blocks
-        plan.team, plan.shares, plan.sources = layout.team, layout.shares, layout.sources
-        plan.words, plan.ones = to.data_ptr(), to.data_ptr() + 16 * layout.words
-        blocks += math.ceil(layout.warps / PACKING)
-    for plan in plans.of[len(matrices) :]:
-        plan.first = blocks
-    words = 0 if cleared is None else cleared.numel() // 4
-    _kernel("pack", PACK, 0, {"TILES": MOST_TILES}, device)(blocks, 32 * PACKING, plans, cleared, words)
-
-
-_loaded: dict[tuple[str, tuple[int, ...], torch.device], Kernel] = {}
-
-
-def _kernel(name: str, source: str, shared: int, defines: dict[str, int], device: torch.device) -> Kernel:
-    key = name, tuple(defines.values()), device
-    if key not in _loaded:
+def _coupling_kernel(layout: Coupling, device: torch.device) -> Kernel:
+    if (layout, device) not in _loaded:
         _cuda.forbid_loading()
-        (_loaded[key],) = _nvrtc.load(source, {name: shared}, device, **defines)
-    return _loaded[key]
+        (_loaded[layout, device],) = _nvrtc.load(COUPLING, {"couple": layout.shared_bytes}, device, **layout.defines)
+    return _loaded[layout, device]

@@ -9,13 +9,13 @@
 //
 // Reckoning, C of 310 x 720 and 32 sequences in 14 blocks: 216 products of 16 x 8 x 16 for a tensor core at every step, some 1,900 cycles.
 //
-// Set by the compiler's command line: TEAM, TILES, FROM_TEAM, FROM_TILES, SHARES, AT_ONCE, CLUSTER, SHARED_BYTES.
+// Set by the compiler's command line: TEAM, TILES, FROM_TEAM, SHARES, AT_ONCE, CLUSTER, SHARED_BYTES.
 
 #ifndef ARRIVALS
 #define ARRIVALS WARPS  // where sums are there: a lane's for its warp; for compute-sanitizer, which does not see that, THREADS
 #endif
 
-constexpr int RING = 2, LISTENER = WARPS - 1, LETTER = letter_size(FROM_TILES), TOGETHER = AT_ONCE * (WARPS / SHARES);  // teams of an item
+constexpr int RING = 2, LISTENER = WARPS - 1, TOGETHER = AT_ONCE * (WARPS / SHARES);  // teams of an item
 
 struct Shared {
     unsigned char letters[RING][TOGETHER][FROM_TEAM][SEQUENCES][LETTER];
@@ -25,7 +25,7 @@ struct Shared {
 static_assert(sizeof(Shared) == SHARED_BYTES, "the launch would not give as much shared memory as the kernel takes");
 
 // A share of C times the letters of AT_ONCE teams. Tensor cores may add over all units of a block here: what they cut off does not add up over the steps.
-__device__ void multiply(const unsigned char (&letters)[FROM_TEAM][SEQUENCES][LETTER], int share, int lane, const uint4 (&c)[SOURCES][TILES][FROM_TILES][2], float (&total)[AT_ONCE][TILES][4]) {
+__device__ void multiply(const unsigned char (&letters)[FROM_TEAM][SEQUENCES][LETTER], int share, int lane, const uint4 (&c)[SOURCES][TILES][TILES][2], float (&total)[AT_ONCE][TILES][4]) {
     constexpr int APART = FROM_TEAM * SEQUENCES * LETTER, MANY = AT_ONCE * TILES;  // from one team to the next; sums of 16 x 8
 #pragma unroll
     for (int k = 0; k < SOURCES; k++) {
@@ -33,7 +33,7 @@ __device__ void multiply(const unsigned char (&letters)[FROM_TEAM][SEQUENCES][LE
         const unsigned char* const from = letters[source(share, k)][0];
         float part[MANY][4] = {}, ones[AT_ONCE][2];
 #pragma unroll
-        for (int t = 0; t < FROM_TILES; t++) {
+        for (int t = 0; t < TILES; t++) {
             uint4 word[AT_ONCE];  // of a tile of units: 2 column and the next, and both 8 further on; large halves, and small ones
 #pragma unroll
             for (int e = 0; e < AT_ONCE; e++) word[e] = *reinterpret_cast<const uint4*>(from + e * APART + lane / 4 * LETTER + t * 64 + lane % 4 * 16);
@@ -45,10 +45,15 @@ __device__ void multiply(const unsigned char (&letters)[FROM_TEAM][SEQUENCES][LE
             for (int i = 0; i < MANY; i++) mma(part[i], c[k][i / AT_ONCE][t][0], word[i % AT_ONCE].x, word[i % AT_ONCE].y, part[i]);
         }
 #pragma unroll
-        for (int i = 0; i < AT_ONCE * 2; i++) ones[i / 2][i % 2] = *reinterpret_cast<const float*>(from + i / 2 * APART + (2 * (lane % 4) + i % 2) * LETTER + 64 * FROM_TILES);
+        for (int i = 0; i < AT_ONCE * 2; i++) ones[i / 2][i % 2] = *reinterpret_cast<const float*>(from + i / 2 * APART + (2 * (lane % 4) + i % 2) * LETTER + 64 * TILES);
 #pragma unroll
         for (int i = 0; i < MANY * 4; i++) total[i / 4 % AT_ONCE][i / 4 / AT_ONCE][i % 4] += part[i / 4][i % 4] * ones[i / 4 % AT_ONCE][i % 2];
     }
+}
+
+// To this block's shared memory.
+__device__ void copy_in(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
 
 __device__ bool there_yet(unsigned barrier, unsigned parity) {
@@ -80,10 +85,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTE
     for (int i = threadIdx.x; i < 2 * TOGETHER * MULTIPLYING * SEQUENCES * 4; i += THREADS) shared.sums[0][0][0][i / 4][UNITS + i % 4] = 0.f;
     __syncthreads();
 
-    uint4 c[SOURCES][TILES][FROM_TILES][2];
+    uint4 c[SOURCES][TILES][TILES][2];
 #pragma unroll
-    for (int i = 0; i < SOURCES * TILES * FROM_TILES * 2; i++)
-        c[i / (TILES * FROM_TILES * 2)][i / (FROM_TILES * 2) % TILES][i / 2 % FROM_TILES][i % 2] = (&packed->words[rank][share][0][0][0][0][0])[i * 32 + lane];
+    for (int i = 0; i < SOURCES * TILES * TILES * 2; i++)
+        c[i / (TILES * TILES * 2)][i / (TILES * 2) % TILES][i / 2 % TILES][i % 2] = (&packed->words[rank][share][0][0][0][0][0])[i * 32 + lane];
     const float2 ones = ones_of(packed, rank, lane);
     const int items = (int)(last + 1 - from) * many;
 

@@ -20,7 +20,6 @@
 //
 // Set by the compiler's command line: TEAM, TEAMS, TILES; FOLLOWS, SIGMA, BACKWARD, SHARED_BYTES.
 
-constexpr int LETTER = letter_size(TILES);
 constexpr int SLOT = 64 * ((TILES + 1) | 1);       // from one to the next in a state, so that lanes read from different banks
 constexpr int TELLER = WARPS - 1;                  // the warp with the fewest sources
 static_assert(PARTS == 1 && TILES <= 3 && TEAM * TEAMS <= 16, "not a shape for this kernel");
@@ -32,14 +31,14 @@ struct Shared {
 };
 static_assert(sizeof(Shared) == SHARED_BYTES, "the launch would not give as much shared memory as the kernel takes");
 
-// A block's rows times the units of one of a warp's blocks, whose letters are `apart` from one sequence to the next: added to `total`.
-// As tensor cores cut off where they add, which over many steps would let a state shrink, they add over 16 columns only. Products that do not wait for each other stand next to each other.
-__device__ void multiply(const unsigned char* letters, int apart, int lane, float (&total)[TILES][4], const uint4 (&weight)[TILES][TILES][2]) {
+// A block's rows times the units of one of a warp's blocks: added to `total`. As tensor cores cut off where they add, which over many steps would
+// let a state shrink, they add over 16 columns only. Products that do not wait for each other stand next to each other.
+__device__ void multiply(const unsigned char* letters, int lane, float (&total)[TILES][4], const uint4 (&weight)[TILES][TILES][2]) {
     const int row = lane / 4, column = lane % 4;
     uint4 word[TILES];  // of a tile of units: 2 column and the next, and both 8 further on; large halves, and small ones
 #pragma unroll
-    for (int t = 0; t < TILES; t++) word[t] = *reinterpret_cast<const uint4*>(letters + row * apart + t * 64 + column * 16);
-    const float of_state[2] = {*reinterpret_cast<const float*>(letters + 2 * column * apart + 64 * TILES), *reinterpret_cast<const float*>(letters + (2 * column + 1) * apart + 64 * TILES)};
+    for (int t = 0; t < TILES; t++) word[t] = *reinterpret_cast<const uint4*>(letters + row * SLOT + t * 64 + column * 16);
+    const float of_state[2] = {*reinterpret_cast<const float*>(letters + 2 * column * SLOT + 64 * TILES), *reinterpret_cast<const float*>(letters + (2 * column + 1) * SLOT + 64 * TILES)};
     float part[TILES][TILES][4];
     const float nothing[4] = {};
 #pragma unroll
@@ -178,7 +177,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(TEAM *
             if (lane == 0) expect(mine + now * WARPS * 8, bytes);
 #pragma unroll
             for (int k = 0; k < SOURCES; k++)
-                if (k < sources) multiply(shared.state[now][source(warp, k)][0], SLOT, lane, total, w[k]);
+                if (k < sources) multiply(shared.state[now][source(warp, k)][0], lane, total, w[k]);
             write(total, shared.sums[now], warp, lane);
         }
         __syncthreads();

@@ -2,24 +2,24 @@
 // text stands before that of the kernels that use it.
 //
 // A team of thread blocks carries eight sequences; a block of it sends the new state of its units of a sequence as one letter. The units are sixteens,
-// of which a block has TILES. A matrix is laid out for blocks that have rows of it, in sixteens too, in the registers of their warps, SHARES of which
+// of which a block has TILES. Blocks have as many rows of a matrix, in the registers of their warps, SHARES of which
 // share out the columns: these are the units of the blocks share, share + SHARES, … of the team that the letters come from.
 //
 // Tensor cores multiply halves, of 11 bits. A float is taken for the sum of two, scaled by a power of two which a sequence's units of one block
 // have in common, and so has a row of the matrix; of four products three are taken.
 //
-// Set by the compiler's command line: TEAM, TILES; FROM_TEAM, FROM_TILES, of the team that the letters come from; SHARES.
+// Set by the compiler's command line: TILES; TEAM, and FROM_TEAM that the letters come from; SHARES.
 
 constexpr int SEQUENCES = 8, WARPS = 8, THREADS = 32 * WARPS, UNITS = 16 * TILES, PAIRS = UNITS / 2;
 constexpr int SOURCES = (FROM_TEAM + SHARES - 1) / SHARES;            // blocks whose units a warp multiplies with
 constexpr int MULTIPLYING = FROM_TEAM < SHARES ? FROM_TEAM : SHARES;  // shares that have any
 constexpr unsigned NOTHING = 0xffffffffu;                             // a number that is not there yet: arithmetic does not give this NaN
 
-constexpr int letter_size(int tiles) { return 64 * tiles + 16; }      // bytes: two halves of every unit, and what 1 stands for
+constexpr int LETTER = 64 * TILES + 16;                               // bytes: two halves of every unit, and what 1 stands for
 
 // A matrix as `pack.cu` lays it out.
 struct Packed {
-    uint4 words[TEAM][SHARES][SOURCES][TILES][FROM_TILES][2][32];  // of a block and a share, the units of another: of a row of tiles and a column, large and small halves
+    uint4 words[TEAM][SHARES][SOURCES][TILES][TILES][2][32];  // of a block and a share, the units of another: of a row of tiles and a column, large and small halves
     float ones[TEAM][UNITS];                                       // what 1 stands for in a row
 };
 
@@ -75,9 +75,4 @@ __device__ void wait(unsigned barrier, unsigned parity) {
     while (!done)
         asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
                      : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
-}
-
-// To this block's shared memory.
-__device__ void copy_in(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }

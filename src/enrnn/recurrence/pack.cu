@@ -20,7 +20,7 @@ struct Plans {
     Plan of[3];
 };
 
-// Beside that, `cleared` is filled with ones, a NaN that arithmetic does not give.
+// Beside that, `cleared` is filled with ones: NOTHING, as `letters.cu` has it.
 extern "C" __global__ void __launch_bounds__(32 * WARPS) pack(const __grid_constant__ Plans plans, uint4* cleared, long long many) {
     let_the_next_begin();
     __shared__ unsigned largest[WARPS][8];
