@@ -10,10 +10,11 @@ from torch import Tensor
 
 from .. import _nvrtc
 from .._nvrtc import Kernel
-from ._cuda import BLOCKS_SOURCE, HALVES_SOURCE, Block, block_of, forbid_loading
+from . import _cuda
+from ._cuda import Block, block_of
 from ._eights import TILES, Packed
 
-SOURCE = _nvrtc.text(BLOCKS_SOURCE, HALVES_SOURCE, Path(__file__).with_name("pack.cu"))
+SOURCE = _nvrtc.text(_cuda.BLOCKS_SOURCE, _cuda.HALVES_SOURCE, Path(__file__).with_name("pack.cu"))
 
 DEFINES = {"TILES": TILES}
 """What the compiler has to be told."""
@@ -57,6 +58,6 @@ _loaded: dict[torch.device, Kernel] = {}
 
 def _kernel(device: torch.device) -> Kernel:
     if device not in _loaded:
-        forbid_loading()
+        _cuda.forbid_loading()
         (_loaded[device],) = _nvrtc.load(SOURCE, {"pack": 0}, device, **DEFINES)
     return _loaded[device]
