@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from enrnn import _nvrtc
+from enrnn._launch import Kernel
 from enrnn.recipes import recipe
 from enrnn.recurrence import _cuda, _product, _rotations_cuda
 from enrnn.recurrence._shapes import shape_for, split_block
@@ -122,7 +123,7 @@ PARTS = [
 ]
 
 
-def every_thread_arrives(source: str, kernels: dict[str, int], device: torch.device, **defines: Any) -> list[_nvrtc.Kernel]:
+def every_thread_arrives(source: str, kernels: dict[str, int], device: torch.device, **defines: Any) -> list[Kernel]:
     """racecheck does not see that one lane arrives at a gate for its warp, after `__syncwarp`."""
     return load(source, kernels, device, **defines, **({"ARRIVALS": "THREADS"} if "ARRIVALS" in source else {}))
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from enrnn import _nvrtc
+from enrnn import _launch, _nvrtc
 from enrnn.recurrence import _cuda, _linked, _pack
 from tests.recurrence.test_kernel import H200
 
@@ -88,7 +88,7 @@ def test_backward_the_long_part_leads(apart: bool, tells: bool, launched: list[s
         g, h, dz, i = *torch.zeros(3, STEPS, BATCH, n), torch.zeros(BATCH, n)
         return _linked.Backward(g, h, torch.zeros(n, n), torch.zeros(n), dz, i)
 
-    monkeypatch.setattr(_nvrtc, "tells_when_begun", lambda: tells)
+    monkeypatch.setattr(_launch, "tells_when_begun", lambda: tells)
     then = [lambda: launched.append("dW_L"), lambda: launched.append("dW_S"), lambda: launched.append("db")] if apart else []
     _linked.backward(layouts(Q, S), (part(Q), part(S)), torch.zeros(Q, S), "relu", None, *then)
     assert launched[:4] == ["pack", "sweep 3/3, early", "couple 9/3", "sweep 9/9, early"]

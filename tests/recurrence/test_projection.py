@@ -53,7 +53,7 @@ def test_torch_accepts_the_operator(device: str) -> None:
             for other in others:
                 if other is not None:
                     other.requires_grad_()
-            torch.library.opcheck(projection, (each, *others))
+            torch.library.opcheck(torch.ops.enrnn.projection.default, (each, *others))
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from .._kernels import KernelsFor
-from .._nvrtc import Kernel
+from .._launch import Kernel
+from .._operators import Operator
 from .._precision import working_dtype
 from ._inverse import eliminated, elimination, shifted_skew_inverse
 from ._skew import skew_symmetric
@@ -16,7 +17,7 @@ SOURCE = Path(__file__).with_name("cayley.cu")
 THREADS = 256
 
 
-@torch.library.custom_op("enrnn::cayley", mutates_args=())
+@Operator
 def cayley(original: Tensor, negative_ones: int) -> tuple[Tensor, Tensor]:
     """`W = (I + A)⁻¹(I − A)D` in the dtype of `P`, and `X = (I + A)⁻¹` in the precision it is computed in.
 
@@ -41,7 +42,7 @@ def _(original: Tensor, negative_ones: int) -> tuple[Tensor, Tensor]:
     return original.new_empty(original.shape), original.new_empty(original.shape, dtype=working_dtype(original))
 
 
-@torch.library.custom_op("enrnn::cayley_backward", mutates_args=())
+@Operator
 def cayley_backward(gradient: Tensor, X: Tensor, negative_ones: int) -> Tensor:
     """`∂L/∂P = triu(Vᵀ − V, 1)`, with `V = Xᵀ (2 G D) Xᵀ`, given `G = ∂L/∂W`."""
     kernels = _kernels_for(gradient) if X.dtype == torch.float64 else None

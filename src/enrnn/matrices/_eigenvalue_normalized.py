@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .. import spectrum
 from .._checks import non_negative, one_of, square_matrix
+from .._operators import Operator
 from .._precision import capturing, recording
 from .._streams import before_writing, elsewhere
 from . import _normalization
@@ -176,7 +177,7 @@ def _forget_what_is_not_saved(matrix: EigenvalueNormalized, keys: object) -> Non
     matrix.uncertified = torch.zeros_like(matrix.normalizing)
 
 
-@torch.library.custom_op("enrnn::normalize_spectrum", mutates_args=())
+@Operator
 def normalize_spectrum(
     T: Tensor, normalizing: Tensor, epsilon: float, solver: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -239,7 +240,7 @@ def _(
     return T.new_empty(T.shape), T.new_empty(()), T.new_empty(T.shape), switched, applied, simple, fell_back, certified, finite
 
 
-@torch.library.custom_op("enrnn::normalize_spectrum_backward", mutates_args=())
+@Operator
 def normalize_spectrum_backward(
     gradient: Tensor, W: Tensor, derivative: Tensor, radius: Tensor, applied: Tensor, epsilon: float
 ) -> Tensor:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from .. import _nvrtc
-from .._nvrtc import Kernel
+from .._launch import Kernel
+from .._operators import Operator
 from .._precision import capturing
 
 SOURCE = Path(__file__).with_name("inverse.cu")
@@ -21,7 +22,7 @@ SIDE, THREADS = 32, 256
 """As in the source: the block that is eliminated at once, which is also the tile that a thread block makes."""
 
 
-@torch.library.custom_op("enrnn::shifted_skew_inverse", mutates_args=())
+@Operator
 def shifted_skew_inverse(skew: Tensor) -> Tensor:
     """`(I + A)⁻¹`, [q, q]. `A` must be skew-symmetric: nothing is pivoted."""
     identity = torch.eye(skew.shape[0], dtype=skew.dtype, device=skew.device)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .._kernels import KernelsFor
-from .._nvrtc import Kernel
+from .._launch import Kernel
 from ..spectrum import Dominant
 
 SOURCE = Path(__file__).with_name("normalize.cu")

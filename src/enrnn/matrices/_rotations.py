@@ -25,6 +25,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .._operators import Operator
+
 WIDTH = 16
 """b of the largest diamonds: the least time for n = 512 on a CPU."""
 
@@ -68,7 +70,7 @@ def cut(size: int, layers: int, device: torch.device) -> Wall:
     return Wall(torch.stack([index[u, v] for _, u, v in by_layer]), width, rows, columns)
 
 
-@torch.library.custom_op("enrnn::brick_wall", mutates_args=())
+@Operator
 def brick_wall(angles: Tensor, phases: Tensor | None, layers: int) -> Tensor:
     """`F_L ⋯ F_2 F_1`, [n, n], each pair of a layer times `[[cos θ, −e^{iφ}sin θ], [sin θ, e^{iφ}cos θ]]`; real without phases.
 
@@ -97,7 +99,7 @@ def _(angles: Tensor, phases: Tensor | None, layers: int) -> Tensor:
     return angles.new_empty(angles.shape[0], angles.shape[0], dtype=dtype)
 
 
-@torch.library.custom_op("enrnn::brick_wall_backward", mutates_args=())
+@Operator
 def brick_wall_backward(
     gradient: Tensor, product: Tensor, angles: Tensor, phases: Tensor | None, layers: int
 ) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from .. import _nvrtc
+from .. import _launch
 from .._streams import BESIDE, another, index_of
 
 
@@ -46,7 +46,7 @@ def beside(begun: Any, work: Callable[[], None], device: torch.device) -> None:
     if side is None:
         work()
         return
-    _nvrtc.wait_for(begun, side)
+    _launch.wait_for(begun, side)
     with torch.cuda.stream(side):
         work()
 

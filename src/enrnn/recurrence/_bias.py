@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .. import _nvrtc
-from .._nvrtc import Kernel
+from .._launch import Kernel
 from .._precision import capturing
 from ..nonlinearities import NONLINEARITIES
 from . import _torch

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import _nvrtc
-from .._nvrtc import Kernel
+from .. import _launch, _nvrtc
+from .._launch import Kernel
 from .._precision import exact_products, lower_precision
 from ..nonlinearities import NONLINEARITIES
 from ._beside import beside
@@ -131,7 +131,7 @@ def backward(
 ) -> None:
     """With a link that tells, `meanwhile` is the sweep that follows this one, and must not come first."""
     T, B, n = states.shape
-    led, tells = link is not None and link.tells is not None, meanwhile is not None and _nvrtc.tells_when_begun()
+    led, tells = link is not None and link.tells is not None, meanwhile is not None and _launch.tells_when_begun()
     if meanwhile is not None and not tells and not led:
         meanwhile()
         meanwhile = None

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from .. import _nvrtc
-from .._nvrtc import Kernel
+from .._launch import Kernel
+from .._operators import Operator
 from .._precision import full_precision
 from ..nonlinearities import NONLINEARITIES
 from . import _gated_torch
@@ -40,7 +41,7 @@ ROWS = 65535
 """Thread blocks that a grid has room for in its second direction; each takes one sequence after another."""
 
 
-@torch.library.custom_op("enrnn::gated", mutates_args=())
+@Operator
 def gated(
     inputs: Tensor,
     weight: Tensor,
@@ -76,7 +77,7 @@ def _(
     return inputs.new_empty(T, B, n), inputs.new_empty(T if keep else 0, B, 4 * n)
 
 
-@torch.library.custom_op("enrnn::gated_backward", mutates_args=())
+@Operator
 def gated_backward(
     grad_states: Tensor,
     states: Tensor,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .. import _nvrtc
-from .._nvrtc import Kernel
+from .._launch import Kernel
 from . import _product
 from ._cuda import in_rows
 from ._trust import Noise, Trusted

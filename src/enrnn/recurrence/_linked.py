@@ -14,8 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .. import _nvrtc
-from .._nvrtc import Kernel
+from .. import _launch, _nvrtc
+from .._launch import Kernel
 from .._precision import lower_precision
 from .._streams import BESIDE, another
 from . import _cuda
@@ -74,7 +74,7 @@ def linked_for(like: Tensor, leads: int, follows: int, nonlinearity: str) -> Lin
     steps, sequences, _ = like.shape
     if lower_precision() or steps > MOST_STEPS or torch.cuda.get_device_capability(like.device) not in _cuda.TESTED:
         return None
-    if _nvrtc.driver_version() < LEAST_DRIVER or another(like.device, BESIDE) is None:
+    if _launch.driver_version() < LEAST_DRIVER or another(like.device, BESIDE) is None:
         return None
     found = linked(leads, follows, sequences, nonlinearity, _cuda.limits_of(like.device))
     return found if found and pays(found, leads, follows, sequences, _cuda.limits_of(like.device)) else None

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._operators import Operator
 from .._precision import full_precision
 from . import _linked
 from ._beside import at_once, joined
@@ -24,7 +25,7 @@ from ._product import pays, product
 from .reference import block_matrix
 
 
-@torch.library.custom_op("enrnn::recurrence", mutates_args=())
+@Operator
 def recurrence(
     inputs: Tensor,
     long: Tensor | None,
@@ -46,7 +47,7 @@ def _(inputs: Tensor, *_: Any) -> Tensor:
     return inputs.new_empty(inputs.shape)
 
 
-@torch.library.custom_op("enrnn::final_state", mutates_args=())
+@Operator
 def final_state(
     inputs: Tensor,
     long: Tensor | None,
@@ -144,7 +145,7 @@ def _short_then_long(
     engine.forward(inputs_long, long, bias_long, initial_long, nonlinearity, lengths, states_long, final_long)
 
 
-@torch.library.custom_op("enrnn::recurrence_backward", mutates_args=())
+@Operator
 def recurrence_backward(
     grad_states: Tensor,
     states: Tensor,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _nvrtc
-from .._nvrtc import Kernel
+from .._launch import Kernel
 from . import _cuda
 from ._cuda import Block, block_of
 from ._eights import TILES, Packed

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _nvrtc
-from .._nvrtc import Kernel
+from .._launch import Kernel
 from .._precision import lower_precision
 from ._cuda import HALVES_SOURCE, in_rows
 from ._trust import Noise, Trusted

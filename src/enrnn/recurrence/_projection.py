@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .._operators import Operator
 from .._precision import autocasting, recording
 from . import _gram, _product
 from ._bias import sum_of_rows
@@ -50,7 +51,7 @@ def _meant_for(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
     return _gram.fits(rows, n, k) or _large(rows, k, n) or _large(rows, n, k)
 
 
-@torch.library.custom_op("enrnn::projection", mutates_args=())
+@Operator
 def projection(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     if weight is None or not _by_tensor_cores(x, weight.mT):
         return plainly_projected(x, weight, bias).contiguous()
@@ -62,7 +63,7 @@ def _(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return x.new_empty(x.shape if weight is None else (*x.shape[:-1], len(weight)))
 
 
-@torch.library.custom_op("enrnn::projection_backward", mutates_args=())
+@Operator
 def projection_backward(
     gradient: Tensor, x: Tensor | None, weight: Tensor | None, of_bias: bool
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._operators import Operator
 from .._precision import full_precision, state_dtype
 from ..nonlinearities import NONLINEARITIES
 from . import _cuda, _rotations_cuda, _rotations_torch
@@ -33,7 +34,7 @@ CUDA_UNITS_A_LAYER = 16
 loop), but every block has its own sums for all angles."""
 
 
-@torch.library.custom_op("enrnn::rotations", mutates_args=())
+@Operator
 def rotations(
     inputs: Tensor,
     angles: Tensor,
@@ -62,7 +63,7 @@ def _(inputs: Tensor, *_: Any) -> Tensor:
     return inputs.new_empty(inputs.shape)
 
 
-@torch.library.custom_op("enrnn::rotations_backward", mutates_args=())
+@Operator
 def rotations_backward(
     grad_states: Tensor,
     states: Tensor,

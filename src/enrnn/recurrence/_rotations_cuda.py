@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from .. import _nvrtc
-from .._nvrtc import Kernel
+from .._launch import Kernel
 from . import _rotations_torch
 from ._cuda import as_vector, forbid_loading, in_rows, limits_of
 from ._trust import Noise, Trusted

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from .. import _nvrtc
-from .._nvrtc import Kernel
+from .._launch import Kernel
 from .._precision import capturing
 from .._streams import there_is_room
 from . import _square

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import _nvrtc
-from .._nvrtc import Kernel
+from .._launch import Kernel
 from .._precision import capturing
 from ._compressed import Kernels, compressed, kernels_for, parts
 from ._dense import Dominant, power_of_two_above

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .._checks import InputError, one_of
+from .._operators import Operator
 from .._precision import capturing, recording
 from ._dense import Dominant, derivative_vjp, dominant, power_of_two_above
 from ._device import SQUARINGS, squaring_on_device
@@ -72,7 +73,7 @@ def spectral_radius(
     return SpectralRadius(value, *(field.detach() for field in rest))  # of all fields only the value is differentiable
 
 
-@torch.library.custom_op("enrnn::spectral_radius", mutates_args=())
+@Operator
 def _spectral_radius(
     matrix: Tensor, method: str, max_iterations: int, tolerance: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:

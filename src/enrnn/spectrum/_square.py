@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import _nvrtc
-from .._nvrtc import Kernel
+from .._launch import Kernel
 
 SOURCE = Path(__file__).with_name("square.cu")
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .._kernels import KernelsFor
-from .._nvrtc import Kernel
+from .._launch import Kernel
 from .._precision import autocasting, recording
 from ._task import mean
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._kernels import KernelsFor
-from .._nvrtc import Kernel
+from .._launch import Kernel
 from .._precision import capturing, recording
 
 SOURCE = Path(__file__).with_name("fused.cu")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .._kernels import KernelsFor
-from .._nvrtc import Kernel
+from .._launch import Kernel
 
 SOURCE = Path(__file__).with_name("ledger.cu")
 THREADS, EACH, TENSORS, FLAGS = 256, 16, 64, 32

@@ -1,0 +1,88 @@
+"""Operators of torch's: one node under `torch.compile` and `torch.export`, with a formula for the gradient.
+
+`torch.library.custom_op` makes such operators too, and what it makes can be used in the same way. But each call of one with a
+gradient then costs some 100 µs of the host's time, as much as a whole recurrence takes on a GPU; of these a third. It checks at
+every call what `torch.library.opcheck` checks once, and binds arguments to their names again in every layer of the dispatcher.
+"""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_LIBRARY: Any = torch.library.Library("enrnn", "FRAGMENT")  # type: ignore[no-untyped-call]
+
+
+class Operator:
+    """A decorator: `enrnn::name` for a function of that name with annotated arguments, none of which it changes or returns."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._name = function.__name__.lstrip("_")
+        self._setup_context: Callable[[Any, tuple[Any, ...], Any], None] = lambda *_: None
+        self._backward: Callable[..., Any] = self._no_formula
+        _LIBRARY.define(self._name + torch.library.infer_schema(function, mutates_args=()), tags=(torch.Tag.pt2_compliant_tag,))
+        _LIBRARY.impl(self._name, _not_compiled(function), "CompositeExplicitAutograd")
+        self._overload = getattr(torch.ops.enrnn, self._name).default
+        _LIBRARY.impl(self._name, self._differentiable(), "Autograd", with_keyset=True)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self._overload(*arguments)
+
+    def register_fake(self, fake: Callable[..., Any]) -> None:
+        """What comes out of it, without values."""
+        torch.library.register_fake(f"enrnn::{self._name}", fake, lib=_LIBRARY)
+
+    def register_autograd(
+        self, backward: Callable[..., Any], *, setup_context: Callable[[Any, tuple[Any, ...], Any], None] | None = None
+    ) -> None:
+        """Its gradient, as `torch.library.register_autograd` wants it."""
+        self._backward = backward
+        if setup_context is not None:
+            self._setup_context = setup_context
+
+    def _no_formula(self, *_: Any) -> Any:
+        raise RuntimeError(f"enrnn::{self._name} has no formula for a gradient")
+
+    def _differentiable(self) -> Callable[..., Any]:
+        """The kernel of the dispatcher's layer that knows of gradients."""
+        operator, after = self, torch._C._after_autograd_keyset
+
+        def below(keys: Any, *arguments: Any) -> Any:
+            with torch._C._AutoDispatchBelowAutograd():
+                return operator._overload.redispatch(keys & after, *arguments)
+
+        class Node(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, *arguments: Any) -> Any:
+                found = below(arguments[-1], *arguments[:-1])
+                operator._setup_context(ctx, arguments[:-1], found)
+                return found
+
+            @staticmethod
+            def backward(ctx: Any, *gradients: Any) -> Any:
+                found = operator._backward(ctx, *gradients)
+                return (*found, None) if isinstance(found, tuple) else (found, None)
+
+        Node.__name__ = Node.__qualname__ = f"{self._name}_node"
+
+        def differentiable(keys: Any, *arguments: Any) -> Any:
+            if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
+                return Node.apply(*arguments, keys)  # type: ignore[no-untyped-call]
+            return below(keys, *arguments)
+
+        return differentiable
+
+
+def _not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, into which the compiler of a caller does not look. While nobody has loaded that compiler, which takes two
+    seconds, it is not loaded here."""
+    disabled: Any = None
+
+    def run(*arguments: Any) -> Any:
+        nonlocal disabled
+        if disabled is None and "torch._dynamo" in sys.modules:
+            disabled = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+        return (disabled or function)(*arguments)
+
+    return run
