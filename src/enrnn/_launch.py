@@ -27,10 +27,8 @@ class Kernel:
         self._index = torch.cuda.current_device() if device.index is None else device.index
         self._context = context
         self._overlaps = torch.cuda.get_device_capability(device) >= (9, 0) and driver_version() >= 12030
-        self._free: tuple[list[_Launch], list[_Launch]] = (
-            [],
-            [],
-        )  # which no thread is using; those that do not begin early, and those that do
+        self._free: dict[tuple[bool, int, bool], list[_Launch]] = {}
+        """Those that no thread is using now, by what they are told beside numbers."""
 
     def __call__(
         self,
@@ -55,8 +53,8 @@ class Kernel:
             checked(driver.cuCtxSetCurrent(self._context))
         early = early and self._overlaps
         event = _event(self._index) if begun else None
-        free = self._free[early]
-        launch = free.pop() if free and not begun else _Launch(self._shared, arguments, _attributes(early, event, lets))
+        free = self._free.setdefault((early, 0 if event is None else int(event), lets), [])
+        launch = free.pop() if free else _Launch(self._shared, arguments, _attributes(early, event, lets))
         config = launch.config
         config.gridDimX, config.gridDimY = (grid, 1) if isinstance(grid, int) else grid
         config.blockDimX, config.hStream = block, torch._C._cuda_getCurrentRawStream(self._index)
@@ -64,8 +62,7 @@ class Kernel:
         status = driver.cuLaunchKernelEx(config, self._function, launch.pointers, 0)
         if status[0] != 0:
             checked(status)
-        if not begun:
-            free.append(launch)
+        free.append(launch)
         return event
 
 

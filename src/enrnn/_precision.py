@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
+_NOTHING = contextlib.nullcontext()
+
 
 def working_dtype(tensor: Tensor) -> torch.dtype:
     """The dtype a constraint is computed in: float64, or float32 on devices that have no float64.
@@ -40,7 +42,7 @@ def autocasting(tensor: Tensor) -> bool:
 
 def full_precision(tensor: Tensor) -> contextlib.AbstractContextManager[None]:
     """Keep autocast out: over thousands of orthogonal steps, bfloat16 products would be all that is left of the state."""
-    return contextlib.nullcontext() if tensor.is_meta else torch.autocast(tensor.device.type, enabled=False)
+    return torch.autocast(tensor.device.type, enabled=False) if autocasting(tensor) else _NOTHING
 
 
 @contextlib.contextmanager

@@ -60,7 +60,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(_cuda, "limits_of", lambda device: H200)
     monkeypatch.setattr(_cuda, "forbid_loading", lambda: None)
     monkeypatch.setattr(_cuda, "beside", beside)
-    monkeypatch.setattr(_linked, "joined", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(_linked, "Joined", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: Stream(found))
     return found
 

@@ -1,16 +1,16 @@
 """Work on a stream of its own: beside a sweep that leaves multiprocessors free, or beside other work.
 
-    with joined(device):
+    with Joined(device):
         begun = ...  # the event of a kernel that was launched
         beside(begun, work, device)
         at_once(first, second, device)
 
-What is done there writes to memory that was there before, and is done before whatever is launched after `joined`.
+What is done there writes to memory that was there before, and is done before whatever is launched after `Joined`.
 """
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -29,15 +29,19 @@ class _Used(threading.local):
 _used = _Used()
 
 
-@contextlib.contextmanager
-def joined(device: torch.device) -> Iterator[None]:
+class Joined:
     """When it ends, the current stream waits for what was done beside it."""
-    try:
-        yield
-    finally:
-        stream = _used.streams.pop(index_of(device), None)
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        stream = _used.streams.pop(index_of(self._device), None)
         if stream is not None:
-            torch.cuda.current_stream(device).wait_stream(stream)
+            torch.cuda.current_stream(self._device).wait_stream(stream)
 
 
 def beside(begun: Any, work: Callable[[], None], device: torch.device) -> None:

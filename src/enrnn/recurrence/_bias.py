@@ -26,11 +26,12 @@ def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str, out: Tensor
     parts = NONLINEARITIES[nonlinearity].parts
     h, dz = states.flatten(0, 1), grad_z.flatten(0, 1)
     units = h.shape[1] // parts
-    shares, total = h.new_empty(min(SHARES, -(-len(h) // 8)), units), h.new_empty(units) if out is None else out
+    many = min(SHARES, -(-h.shape[0] // 8))
+    shares, total = h.new_empty(many, units), h.new_empty(units) if out is None else out
     rule = {"modrelu": 1, "paired_modrelu": 2}.get(nonlinearity, 0)
     across = -(-units // 32)
-    _kernel(rule, h.device)((across, len(shares)), 256, h, dz, shares, *h.shape, h.stride(0), dz.stride(0))
-    _kernel(0, h.device)((across, 1), 256, shares, shares, total, *shares.shape, units, units)
+    _kernel(rule, h.device)((across, many), 256, h, dz, shares, *h.shape, h.stride(0), dz.stride(0))
+    _kernel(0, h.device)((across, 1), 256, shares, shares, total, many, units, units, units)
     return total
 
 

@@ -3,6 +3,7 @@ sweeps at once."""
 
 import ctypes
 import functools
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -81,13 +82,16 @@ class Link(NamedTuple):
     """What a sweep of `eights.cu` has of its own, and how it goes together with another."""
 
     layout: Eights
-    packed: Tensor
-    """The matrix, as `pack.cu` lays it out."""
-    letters: Tensor
-    tells: Tensor | None = None
+    packed: Tensor | int
+    """The matrix, as `pack.cu` lays it out; or, as with all of these, where it is."""
+    letters: Tensor | int
+    tells: Tensor | int | None = None
     """Where it tells how many letters there are, if it is followed."""
-    gains: Tensor | None = None
+    gains: Tensor | int | None = None
     """What it gains, if it follows."""
+    kernels: "Kernels | None" = None
+    memory: Tensor | None = None
+    """That all this is in."""
 
 
 def forward(
@@ -103,7 +107,7 @@ def forward(
 ) -> None:
     T, B, n = inputs.shape
     layout = link.layout if link else _layout(n, B, nonlinearity, False, inputs.device, weight)
-    kernels = kernels_for(layout, nonlinearity, False, lengths, inputs.device)
+    kernels = (link and link.kernels) or kernels_for(layout, nonlinearity, False, lengths, inputs.device)
     inputs, initial, vectors = in_rows(inputs), in_rows(initial), (as_vector(bias), as_vector(lengths))
     kernels.sweep(
         *(layout.blocks(B), layout.block(False)),
@@ -136,7 +140,7 @@ def backward(
         meanwhile()
         meanwhile = None
     layout = link.layout if link else _layout(n, B, nonlinearity, True, states.device, weight)
-    kernels = kernels_for(layout, nonlinearity, True, lengths, states.device)
+    kernels = (link and link.kernels) or kernels_for(layout, nonlinearity, True, lengths, states.device)
     grad_states, states, vectors = in_rows(grad_states), in_rows(states), (as_vector(bias), as_vector(lengths))
     begun = kernels.sweep(
         *(layout.blocks(B), layout.block(True)),
@@ -185,33 +189,31 @@ class Matrix(ctypes.Structure):
     _fields_ = (("blocks", Block * 3), ("n", ctypes.c_longlong), ("q", ctypes.c_longlong))
 
 
+MATRIX = struct.Struct("11q")
+"""Its fields, one after the other; to set each for itself would take ten times as long."""
+
+
 def _linked_with(link: Link, sequences: int) -> tuple[Tensor | int | None, ...]:
     """What a sweep of `eights.cu` is told of its matrix, its letters and the other sweep."""
     return link.packed, link.letters, link.layout.letters(sequences, 1), link.tells, link.gains
 
 
-def block_of(matrix: Tensor, transposed: bool = False) -> Block:
-    down, right = matrix.stride()
-    return Block(matrix.data_ptr(), *((right, down) if transposed else (down, right)))
-
-
 def _packed(weight: Tensor | Blocks, n: int, kernels: "Kernels") -> Tensor:
     """The matrix as the sweep's threads want it. A plain one is all long."""
     given = (weight, None, None) if isinstance(weight, Tensor) else weight
-    matrix = Matrix(n=n, q=len(given[0]))
-    for index, block in enumerate(given):
-        if block is not None:
-            matrix.blocks[index] = block_of(block)
+    fields: list[int] = []
+    for block in given:
+        fields += (0, 0, 0) if block is None else (block.data_ptr(), *block.stride())
     assert kernels.pack is not None
     assert not isinstance(kernels.layout, Eights)
     grid, threads, numbers = kernels.layout.packing
     packed = given[0].new_empty(numbers)
-    kernels.pack(grid, threads, matrix, packed)
+    kernels.pack(grid, threads, Matrix.from_buffer_copy(MATRIX.pack(*fields, n, given[0].shape[0])), packed)
     return packed
 
 
 def _long_size(weight: Tensor | Blocks) -> int:
-    return len(weight if isinstance(weight, Tensor) else weight[0])
+    return (weight if isinstance(weight, Tensor) else weight[0]).shape[0]
 
 
 class Kernels(NamedTuple):

@@ -34,7 +34,9 @@ def engine_for(backend: str, like: Tensor, nonlinearity: str, long: Tensor | Non
     largest = max(block.shape[-1] for block in (long, short) if block is not None)
     name = choose(backend, like.device, like.dtype, largest, nonlinearity)
     if name == "cuda":
-        whole = long is None or short is None or as_one(len(long), len(short), like.shape[1], _cuda.limits_of(like.device))
+        whole = (
+            long is None or short is None or as_one(long.shape[0], short.shape[0], like.shape[1], _cuda.limits_of(like.device))
+        )
         return Engine(name, _cuda.forward, _cuda.backward, _bias.bias_gradient, whole, _linked.linked_for)
     if name == "cpu" and like.shape[0] > 1:  # a single step is over before compiled code has been called
         return Engine(name, _cpu_forward, _cpu_backward, _cpu.bias_gradient, True)

@@ -22,13 +22,13 @@ LEAST = 64
 
 def weight_gradient(grad_z: Tensor, initial: Tensor, states: Tensor, out: Tensor) -> None:
     """`Σ_t dz_t h_{t−1}ᵀ`, to `out`."""
-    z, h = grad_z[1:].flatten(0, 1), states[:-1].flatten(0, 1)
+    z, h, first = grad_z[1:].flatten(0, 1), states[:-1].flatten(0, 1), grad_z[0].mT
     if pays(z, h):
-        torch.addmm(gram(z, h), grad_z[0].mT, initial, out=out)
-    elif len(initial) >= FEWEST and _product.pays(z.mT, h):
-        _product.product(z.mT, h, out=out, before=(grad_z[0].mT, initial))
+        torch.addmm(gram(z, h), first, initial, out=out)
+    elif initial.shape[0] >= FEWEST and _product.pays(z.mT, h):
+        _product.product(z.mT, h, out=out, before=(first, initial))
     else:
-        torch.addmm(z.mT @ h, grad_z[0].mT, initial, out=out)
+        torch.addmm(z.mT @ h, first, initial, out=out)
 
 
 FEWEST = 16
@@ -38,7 +38,7 @@ sequence they would be 32 steps, and where states grow as gradients shrink, or t
 
 def pays(z: Tensor, h: Tensor) -> bool:
     """Whether `gram` is meant for these. (Up to 192 columns it was faster than cuBLAS; at 256, and at 4,100 rows, as fast.)"""
-    return z.is_cuda and z.dtype == torch.float32 and fits(len(z), z.shape[1], h.shape[1])
+    return z.is_cuda and z.dtype == torch.float32 and fits(z.shape[0], z.shape[1], h.shape[1])
 
 
 def fits(rows: int, m: int, n: int) -> bool:
@@ -59,9 +59,10 @@ def gram(z: Tensor, h: Tensor) -> Tensor:
     at_once = given["BLOCKS"] * torch.cuda.get_device_properties(z.device).multi_processor_count
     share = max(LEAST, -(-K // max(1, at_once // tiles)))
     sums, threads = given["ROWS"] * given["COLUMNS"], SIDE**2
-    shares, out = z.new_empty(-(-K // share), tiles, sums, threads), z.new_empty(m, n)
-    kernels[0]((tiles, len(shares)), threads, z, h, shares, K, share, m, n, z.stride(0), h.stride(0))
-    kernels[1]((sums, tiles), LINES * threads, shares, out, len(shares), m, n)
+    many = -(-K // share)
+    shares, out = z.new_empty(many, tiles, sums, threads), z.new_empty(m, n)
+    kernels[0]((tiles, many), threads, z, h, shares, K, share, m, n, z.stride(0), h.stride(0))
+    kernels[1]((sums, tiles), LINES * threads, shares, out, many, m, n)
     return out
 
 

@@ -5,7 +5,7 @@ Forward the short part leads. What its thread blocks send one another, its lette
 """
 
 import functools
-import math
+import itertools
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -17,11 +17,10 @@ from torch import Tensor
 from .. import _launch, _nvrtc
 from .._launch import Kernel
 from .._precision import lower_precision
-from .._streams import BESIDE, another
 from . import _cuda
-from ._beside import joined
+from ._beside import Joined
 from ._cuda import Link, as_vector, in_rows
-from ._eights import SEQUENCES, Coupling, Eights, coupling_for, eights_for
+from ._eights import SEQUENCES, Coupling, Eights, Packed, coupling_for, eights_for
 from ._pack import pack
 from ._shapes import Limits, in_turn
 
@@ -71,13 +70,16 @@ class Linked(NamedTuple):
 def linked_for(like: Tensor, leads: int, follows: int, nonlinearity: str) -> Linked | None:
     """The layouts for two sweeps of so many units over states such as `like`, if one is to follow the other: where that is
     faster, on chips on which it was tested."""
-    steps, sequences, _ = like.shape
-    if lower_precision() or steps > MOST_STEPS or torch.cuda.get_device_capability(like.device) not in _cuda.TESTED:
+    (steps, sequences, _), limits = like.shape, _cuda.limits_of(like.device)
+    found = linked(leads, follows, sequences, nonlinearity, limits) if steps <= MOST_STEPS else None
+    if found is None or not pays(found, leads, follows, sequences, limits) or lower_precision():
         return None
-    if _launch.driver_version() < LEAST_DRIVER or another(like.device, BESIDE) is None:
-        return None
-    found = linked(leads, follows, sequences, nonlinearity, _cuda.limits_of(like.device))
-    return found if found and pays(found, leads, follows, sequences, _cuda.limits_of(like.device)) else None
+    return found if _runs_on(like.device) else None
+
+
+@functools.cache
+def _runs_on(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) in _cuda.TESTED and _launch.driver_version() >= LEAST_DRIVER
 
 
 @functools.lru_cache(maxsize=1024)
@@ -124,7 +126,8 @@ def _sweep(part: Forward, nonlinearity: str, lengths: Tensor | None, link: Link)
 
 def _as_read(part: Forward) -> Forward:
     """As the sweep reads it: if it had to be copied only then, the copy would come between the two sweeps."""
-    return part._replace(inputs=in_rows(part.inputs), initial=in_rows(part.initial), bias=as_vector(part.bias))
+    inputs, weight, bias, initial, states, final = part
+    return Forward(in_rows(inputs), weight, as_vector(bias), in_rows(initial), states, final)
 
 
 def backward(
@@ -149,7 +152,7 @@ def backward(
         swept.append(torch.cuda.current_stream(device).record_event())
         after_second()
 
-    with joined(device):
+    with Joined(device):
         _sweep_in_reverse(first, nonlinearity, lengths, leads, follow)
         after_first()
         torch.cuda.current_stream(device).wait_event(swept[0])
@@ -164,7 +167,33 @@ def _sweep_in_reverse(
 
 
 def _as_read_in_reverse(part: Backward) -> Backward:
-    return part._replace(grad_states=in_rows(part.grad_states), states=in_rows(part.states), bias=as_vector(part.bias))
+    grad_states, states, weight, bias, grad_z, grad_initial = part
+    return Backward(in_rows(grad_states), in_rows(states), weight, as_vector(bias), grad_z, grad_initial)
+
+
+class Room(NamedTuple):
+    """What the three kernels need for themselves, in one piece of memory: bytes from its beginning, and its size."""
+
+    layouts: list[Packed]
+    """Of the matrices."""
+    packed: list[int]
+    letters: int
+    others: int
+    told: int
+    gained: int
+    gained_words: int
+    """Of 16 bytes."""
+    size: int
+
+
+@functools.lru_cache(maxsize=1024)
+def room_for(layouts: Linked, steps: int, sequences: int) -> Room:
+    leads, couples, follows = layouts
+    gained, matrices = 4 * couples.gained(sequences, steps + 1), [leads.packed, couples.packed, follows.packed]
+    sizes = [4 * matrix.floats for matrix in matrices]
+    sizes += leads.letters(sequences, steps + 1), follows.letters(sequences, 2), 4 * leads.teams_for(sequences), gained
+    *packed, letters, others, told, at, end = itertools.accumulate((-(-size // 256) * 256 for size in sizes), initial=0)
+    return Room(matrices, packed, letters, others, told, at, gained // 16, end)
 
 
 def _links(
@@ -181,29 +210,34 @@ def _links(
     launches.
     """
     (steps, sequences, _), (leads, couples, follows) = like.shape, layouts
-    packed = [like.new_empty(layout.packed.floats) for layout in layouts]
-    letters, others = (
-        torch.empty(layout.letters(sequences, copies), dtype=torch.uint8, device=like.device)
-        for layout, copies in ((leads, steps + 1), (follows, 2))
+    room = room_for(layouts, steps, sequences)
+    memory = torch.empty(room.size, dtype=torch.uint8, device=like.device)
+    start = memory.data_ptr()
+    packed, letters, told, gained = (
+        [start + at for at in room.packed],
+        start + room.letters,
+        start + room.told,
+        start + room.gained,
     )
-    told = torch.empty(leads.teams_for(sequences), dtype=torch.int32, device=like.device)
-    gained = like.new_empty(couples.gained(sequences, steps + 1))
-    for layout in (leads, follows):
-        _cuda.kernels_for(layout, nonlinearity, backward, None, like.device)
     kernel = _coupling_kernel(couples, like.device)
-    matrices = weights[0], coupling, weights[1]
-    pack(list(zip([layout.packed for layout in layouts], matrices, packed, strict=True)), backward, gained)
+    sweeps = [_cuda.kernels_for(layout, nonlinearity, backward, None, like.device) for layout in (leads, follows)]
+    matrices = zip(room.layouts, (weights[0], coupling, weights[1]), packed, strict=True)
+    pack(list(matrices), backward, gained, room.gained_words)
 
     def couple() -> None:
         kernel(
             *(couples.cluster, couples.threads),
             *(packed[1], letters, leads.letters(sequences, 1), told, gained),
             *((1, steps) if backward else (0, steps - 1)),
-            *(math.ceil(sequences / SEQUENCES), couples.each(sequences)),
+            *(-(-sequences // SEQUENCES), couples.each(sequences)),
             early=not backward,
         )
 
-    return Link(leads, packed[0], letters, tells=told), couple, Link(follows, packed[2], others, gains=gained)
+    return (
+        Link(leads, packed[0], letters, tells=told, kernels=sweeps[0], memory=memory),
+        couple,
+        Link(follows, packed[2], start + room.others, gains=gained, kernels=sweeps[1], memory=memory),
+    )
 
 
 _loaded: dict[tuple[Coupling, torch.device], Kernel] = {}

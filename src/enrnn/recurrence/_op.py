@@ -16,7 +16,7 @@ from torch import Tensor
 from .._operators import Operator
 from .._precision import full_precision
 from . import _linked
-from ._beside import at_once, joined
+from ._beside import Joined, at_once
 from ._cuda import Blocks
 from ._engines import Engine, engine_for
 from ._gram import weight_gradient
@@ -129,11 +129,11 @@ def _short_then_long(
     """`h_S` never depends on `h_L`: the short part runs over the whole sequence, its contribution `W_C h_S` to the long part is
     one product over all steps, and the long part runs last. Sequential work falls from (q+s)² to q² + s²."""
     sizes = [long.shape[-1], short.shape[-1]]
-    inputs_long, inputs_short = torch.split(inputs, sizes, dim=-1)
-    initial_long, initial_short = torch.split(initial, sizes, dim=-1)
-    states_long, states_short = torch.split(states, sizes, dim=-1)
-    final_long, final_short = torch.split(final, sizes, dim=-1)
-    bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
+    inputs_long, inputs_short = _split(inputs, sizes)
+    initial_long, initial_short = _split(initial, sizes)
+    states_long, states_short = _split(states, sizes)
+    final_long, final_short = _split(final, sizes)
+    bias_long, bias_short = (None, None) if bias is None else _split(bias, sizes)
     if coupling is not None and (layouts := engine.linked_for(inputs, sizes[1], sizes[0], nonlinearity)) is not None:
         leads = _linked.Forward(inputs_short, short, bias_short, initial_short, states_short, final_short)
         follows = _linked.Forward(inputs_long, long, bias_long, initial_long, states_long, final_long)
@@ -163,7 +163,7 @@ def recurrence_backward(
     and of the bias; and those of the matrices that are wanted, of `long`, `coupling` and `short`, as `_blocks` has them."""
     grad_z, grad_initial = torch.empty_like(states), torch.empty_like(states[0])
     blocks, room = _blocks(states, long, wanted), states.new_empty if states.numel() else states.new_zeros
-    grad_bias = room(0 if bias is None else len(bias))
+    grad_bias = room(0 if bias is None else bias.shape[0])
     grad_rows, grad_short = (room(_extent(rows), _extent(columns)) for rows, columns in blocks)
 
     def weigh(block: int) -> None:
@@ -183,14 +183,14 @@ def recurrence_backward(
 
     if states.numel() == 0:
         return grad_z, grad_initial, grad_bias, grad_rows, grad_short
-    with full_precision(states), joined(states.device):
+    with full_precision(states), Joined(states.device):
         engine, before, left, done = engine_for(backend, states, nonlinearity, long, short), None, weigh_both, False
         if engine.whole or long is None or short is None:
             whole = _one_matrix(long, coupling, short)
             engine.backward(grad_states, states, whole, bias, nonlinearity, lengths, grad_z, grad_initial)
         else:
             given = grad_states, states, long, coupling, short, bias, nonlinearity, lengths, grad_z, grad_initial
-            apart = len(grad_rows) <= len(long)  # then what one product forms is known before the short part is swept
+            apart = grad_rows.shape[0] <= long.shape[0]  # then what one product forms is known before the short part is swept
             left = partial(weigh, 1) if apart else weigh_both
             before, done = _long_then_short(engine, *given, (partial(weigh, 0), left, add_up) if apart else None)
         if not done:
@@ -214,7 +214,7 @@ one for the short part's, though a block of it is thrown away: on an H200, at 37
 
 def _blocks(states: Tensor, long: Tensor | None, wanted: list[bool]) -> tuple[tuple[slice, slice], tuple[slice, slice]]:
     """Rows and columns of the matrix whose gradients are formed by one product, and those by another; perhaps none."""
-    n, q = states.shape[-1], 0 if long is None else len(long)
+    n, q = states.shape[-1], 0 if long is None else long.shape[0]
     if all(wanted) and states.is_cuda and n <= AT_ONCE:
         return (slice(0, n), slice(0, n)), (slice(n, n), slice(n, n))
     by_long, by_coupling, by_short = wanted
@@ -245,11 +245,11 @@ def _long_then_short(
     beside the sweep of the short part. Returned is what `grad_initial`, in its short part, gains by the coupling, and whether the
     others have been done too."""
     sizes = [long.shape[-1], short.shape[-1]]
-    grad_states_long, grad_states_short = torch.split(grad_states, sizes, dim=-1)
-    states_long, states_short = torch.split(states, sizes, dim=-1)
-    grad_z_long, grad_z_short = torch.split(grad_z, sizes, dim=-1)
-    grad_initial_long, grad_initial_short = torch.split(grad_initial, sizes, dim=-1)
-    bias_long, bias_short = (None, None) if bias is None else torch.split(bias, sizes)
+    grad_states_long, grad_states_short = _split(grad_states, sizes)
+    states_long, states_short = _split(states, sizes)
+    grad_z_long, grad_z_short = _split(grad_z, sizes)
+    grad_initial_long, grad_initial_short = _split(grad_initial, sizes)
+    bias_long, bias_short = (None, None) if bias is None else _split(bias, sizes)
     if coupling is not None and (layouts := engine.linked_for(states, *sizes, nonlinearity)) is not None:
         leads = _linked.Backward(grad_states_long, states_long, long, bias_long, grad_z_long, grad_initial_long)
         follows = _linked.Backward(grad_states_short, states_short, short, bias_short, grad_z_short, grad_initial_short)
@@ -262,6 +262,11 @@ def _long_then_short(
     others = bias_short, nonlinearity, lengths, grad_z_short, grad_initial_short
     engine.backward(grad_states_short, states_short, short, *others, then[0] if then else None)
     return before, False
+
+
+def _split(tensor: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+    """The long and the short part of units. (`torch.split` is the same, and takes twice as long.)"""
+    return tensor.split_with_sizes(sizes, -1)
 
 
 def _plus_previous(added: Tensor, initial: Tensor, states: Tensor, matrix: Tensor) -> Tensor:
@@ -311,10 +316,10 @@ def _backward(ctx: Any, grad_states: Tensor) -> tuple[Tensor | None, ...]:
         *(grad_states, states, long, coupling, short, bias, initial, ctx.nonlinearity, lengths, ctx.backend),
         [needs_long, needs_coupling, needs_short],
     )
-    q = 0 if long is None else len(long)
+    q = 0 if long is None else long.shape[0]
     grad_long = rows[:q, :q] if needs_long else None
     grad_coupling = rows[:q, q if needs_long else 0 :] if needs_coupling else None
-    grad_short = (rows[q:, q:] if len(rows) > q else grad_short) if needs_short else None
+    grad_short = (rows[q:, q:] if rows.shape[0] > q else grad_short) if needs_short else None
     return grad_z, grad_long, grad_coupling, grad_short, grad_bias if needs_bias else None, grad_initial, None, None, None
 
 

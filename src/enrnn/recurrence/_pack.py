@@ -1,7 +1,8 @@
 """Matrices as halves, laid out as the kernels want them that multiply them with letters: `pack.cu`."""
 
 import ctypes
-import math
+import functools
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from .. import _nvrtc
 from .._launch import Kernel
 from . import _cuda
-from ._cuda import Block, block_of
+from ._cuda import Block
 from ._eights import TILES, Packed
 
 SOURCE = _nvrtc.text(_cuda.BLOCKS_SOURCE, _cuda.HALVES_SOURCE, Path(__file__).with_name("pack.cu"))
@@ -37,20 +38,33 @@ class Plans(ctypes.Structure):
     _fields_ = (("of", Plan * 3),)
 
 
-def pack(matrices: Sequence[tuple[Packed, Tensor, Tensor]], transposed: bool, cleared: Tensor | None = None) -> None:
+PLANS = struct.Struct(3 * "5q6i")
+"""The fields of three plans, one after the other; to set each for itself would take ten times as long."""
+
+
+def pack(
+    matrices: Sequence[tuple[Packed, Tensor, Tensor | int]], transposed: bool, cleared: int | None = None, words: int = 0
+) -> None:
     """Up to three matrices as they are multiplied with letters, each with how and where it is to be laid out; and nothing is in
-    `cleared` then."""
-    plans, blocks, device = Plans(), 0, matrices[0][1].device
-    for plan, (layout, matrix, to) in zip(plans.of, matrices, strict=False):
-        rows, columns = matrix.mT.shape if transposed else matrix.shape
-        plan.matrix, plan.n, plan.columns, plan.first = block_of(matrix, transposed), rows, columns, blocks
-        plan.team, plan.shares, plan.sources = layout.team, layout.shares, layout.sources
-        plan.words, plan.ones = to.data_ptr(), to.data_ptr() + 16 * layout.words
-        blocks += math.ceil(layout.warps / WARPS)
-    for plan in plans.of[len(matrices) :]:
-        plan.first = blocks
-    words = 0 if cleared is None else cleared.numel() // 4
-    _kernel(device)(blocks, 32 * WARPS, plans, cleared, words)
+    so many words of 16 bytes at `cleared` then."""
+    fields: list[int] = []
+    blocks, device = 0, matrices[0][1].device
+    for layout, matrix, to in matrices:
+        (rows, columns), (down, right) = matrix.shape, matrix.stride()
+        if transposed:
+            rows, columns, down, right = columns, rows, right, down
+        here, (size, shared_out, many) = to if isinstance(to, int) else to.data_ptr(), _numbers(layout)
+        fields += (matrix.data_ptr(), down, right, here, here + size, rows, columns, *shared_out, blocks)
+        blocks += many
+    for _ in range(3 - len(matrices)):
+        fields += (*[0] * 10, blocks)
+    _kernel(device)(blocks, 32 * WARPS, Plans.from_buffer_copy(PLANS.pack(*fields)), cleared, words)
+
+
+@functools.lru_cache(maxsize=1024)
+def _numbers(layout: Packed) -> tuple[int, tuple[int, int, int], int]:
+    """The bytes of its words; how it is shared out; and the thread blocks that lay it out."""
+    return 16 * layout.words, (layout.team, layout.shares, layout.sources), -(-layout.warps // WARPS)
 
 
 _loaded: dict[torch.device, Kernel] = {}

@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import struct
 from pathlib import Path
 from typing import NamedTuple
 
@@ -171,11 +172,12 @@ def product(
     """
     k, n = b.shape
     assert first is None or before is None
-    assert before is None or len(before[0]) == len(a)
-    g, rows = 0 if out_first is None else len(out_first), len(a) + (0 if first is None else len(first))
+    assert before is None or before[0].shape[0] == a.shape[0]
+    g, f = (0 if each is None else each.shape[0] for each in (out_first, first))
+    rows = f + a.shape[0]
     if out is None:
         out = a.new_empty(rows - g, n)
-    m = g + len(out)
+    m = g + out.shape[0]
     assert rows <= m
     if min(m, n) == 0:
         return out
@@ -188,46 +190,81 @@ def product(
     kernels = None if plan is None else _kernels(plan, a.device)
     if plan is None or kernels is None:
         return _by_torch(a, b, added, out, first, out_first, before)
-    a_parts, b_parts = plan.parts(m, n)
-    a_words, b_words = rounds * a_parts * A_PART, rounds * b_parts * B_PART
-    if 16 * (a_words + b_words) > MOST_PIECES and k > DEPTH:
+    sizes = _sizes(plan, m, n, rounds)
+    if 16 * (sizes.a_words + sizes.b_words) > MOST_PIECES and k > DEPTH:
         half = -(-k // (2 * DEPTH)) * DEPTH
         of_first = (None, None) if first is None else (first[:, :half], first[:, half:])
         found = product(a[:, :half], b[:half], out=a.new_empty(m, n), first=of_first[0], before=before)
         return _apart(product(a[:, half:], b[half:], found, found, first=of_first[1]), added, out, out_first)
 
     added = None if added is None else in_rows(added.expand(m - g, n))
-    tiles, count = plan.tiles(m, n), -(-rounds // plan.share)
-    pieces = a.new_empty(4 * (a_words + b_words))
-    of_a, of_b = pieces[: 4 * a_words], pieces[4 * a_words :]
-    earlier = first if before is None else before[0]
-    lines = 0 if first is None else len(first)
-    work = Work(before=j, columns=k, units=-(-a_parts // 2) * rounds)
-    work.operand[0] = _operand(earlier, a, lines, rows, of_a, a_parts)
-    work.operand[1] = _operand(None if before is None else before[1].mT, b.mT, 0, n, of_b, b_parts)
-    units = work.units + -(-b_parts // 4) * rounds
-    early, early_row = (None, 0) if out_first is None else (out_first.data_ptr(), out_first.stride(0))
-    more, more_row = (None, 0) if added is None or len(added) == 0 else (added.data_ptr(), added.stride(0))
-    output = Output(out.data_ptr(), out.stride(0), more, more_row, early, early_row, g, m, n)
-    shares = a.new_empty(count, tiles, plan.sums, plan.group) if count > 1 else None
-    kernels[0](-(-units // SPLITTERS), 32 * SPLITTERS, work)
+    pieces = a.new_empty(4 * (sizes.a_words + sizes.b_words))
+    shares = a.new_empty(sizes.many, sizes.tiles, plan.sums, plan.group) if sizes.many > 1 else None
+    of_a = pieces.data_ptr()
+    of_b = of_a + 16 * sizes.a_words
+    above, left = (first, None) if before is None else before
+    work = WORK.pack(
+        *_operand(above, a, False, f, rows, of_a, sizes.a_parts),
+        *_operand(left, b, True, 0, n, of_b, sizes.b_parts),
+        *(j, k, sizes.a_units),
+    )
+    output = Output(
+        *(out.data_ptr(), out.stride(0)),
+        *((None, 0) if added is None or added.shape[0] == 0 else (added.data_ptr(), added.stride(0))),
+        *((None, 0) if out_first is None else (out_first.data_ptr(), out_first.stride(0))),
+        *(g, m, n),
+    )
+    kernels[0](-(-sizes.units // SPLITTERS), 32 * SPLITTERS, Work.from_buffer_copy(work))
     kernels[1](
-        (tiles, count), plan.groups * plan.group, of_a, a_parts, of_b, b_parts, rounds, plan.share, shares, output, early=True
+        *((sizes.tiles, sizes.many), plan.groups * plan.group),
+        *(of_a, sizes.a_parts, of_b, sizes.b_parts, rounds, plan.share, shares, output),
+        early=True,
     )
     if shares is not None:
-        kernels[2]((plan.sums // 2, tiles), plan.group, shares, count, output, early=True)
+        kernels[2]((plan.sums // 2, sizes.tiles), plan.group, shares, sizes.many, output, early=True)
     return out
 
 
-def _operand(earlier: Tensor | None, matrix: Tensor, first: int, lines: int, to: Tensor, parts: int) -> Operand:
-    """Lanes read along the smaller stride."""
-    both = matrix if earlier is None else earlier, matrix
-    along = matrix.stride(1) <= matrix.stride(0)
-    operand = Operand(first=first, lines=lines, to=to.data_ptr(), parts=parts, along=along)
-    for index, each in enumerate(both):
-        operand.start[index] = each.data_ptr()
-        operand.line[index], operand.column[index] = each.stride()
-    return operand
+class Sizes(NamedTuple):
+    """Of a product in a layout."""
+
+    a_parts: int
+    b_parts: int
+    a_words: int
+    b_words: int
+    """Of 16 bytes, that the pieces of the matrices take."""
+    a_units: int
+    units: int
+    """Of the work of `split`: for the first matrix, and for both."""
+    tiles: int
+    many: int
+    """Shares of the rounds."""
+
+
+@functools.lru_cache(4096)
+def _sizes(plan: Plan, m: int, n: int, rounds: int) -> Sizes:
+    a_parts, b_parts = plan.parts(m, n)
+    units = -(-a_parts // 2) * rounds
+    return Sizes(
+        *(a_parts, b_parts, rounds * a_parts * A_PART, rounds * b_parts * B_PART),
+        *(units, units + -(-b_parts // 4) * rounds, plan.tiles(m, n), -(-rounds // plan.share)),
+    )
+
+
+WORK = struct.Struct("25q")
+"""The fields of `Work`, one after the other; to set each for itself would take ten times as long."""
+
+
+def _operand(
+    earlier: Tensor | None, matrix: Tensor, flipped: bool, first: int, lines: int, to: int, parts: int
+) -> tuple[int, ...]:
+    """The fields of an `Operand`, for a matrix or its transpose. Lanes read along the smaller stride."""
+    line, column = matrix.stride()
+    start, (early_line, early_column) = matrix.data_ptr(), (line, column) if earlier is None else earlier.stride()
+    early_start = start if earlier is None else earlier.data_ptr()
+    if flipped:
+        line, column, early_line, early_column = column, line, early_column, early_line
+    return early_start, start, early_line, line, early_column, column, first, lines, to, parts, int(column <= line)
 
 
 def _by_torch(
@@ -311,12 +348,12 @@ _loaded: dict[tuple[tuple[int, ...], torch.device], list[Kernel]] = {}
 
 
 def _kernels(plan: Plan, device: torch.device) -> list[Kernel] | None:
-    given = defines(plan)
-    key = tuple(given.values()), device
+    key = plan[:-1], device  # the share of a block is no part of what is compiled
     if key not in _loaded:
         if torch.cuda.is_current_stream_capturing():
             return None
-        _loaded[key] = _nvrtc.load(source(), {"split": 0, "product": plan.shared_bytes, "collect": 0}, device, **given)
+        names = {"split": 0, "product": plan.shared_bytes, "collect": 0}
+        _loaded[key] = _nvrtc.load(source(), names, device, **defines(plan))
     return _loaded[key]
 
 
