@@ -49,7 +49,7 @@ class Kernel:
             with torch.cuda.device(self._index):
                 return self(grid, block, *arguments, early=early, begun=begun, lets=lets)
         driver = self._driver
-        if not int(driver.cuCtxGetCurrent()[1]):  # a thread of autograd's that has not used the device yet
+        if not int(checked(driver.cuCtxGetCurrent())[0]):  # a thread of autograd's that has not used the device yet
             checked(driver.cuCtxSetCurrent(self._context))
         early = early and self._overlaps
         event = _event(self._index) if begun else None

@@ -1,8 +1,8 @@
 """Operators of torch's: one node under `torch.compile` and `torch.export`, with a formula for the gradient.
 
-`torch.library.custom_op` makes such operators too, and what it makes can be used in the same way. But each call of one with a
-gradient then costs some 100 µs of the host's time, as much as a whole recurrence takes on a GPU; of these a third. It checks at
-every call what `torch.library.opcheck` checks once, and binds arguments to their names again in every layer of the dispatcher.
+`torch.library.custom_op` makes such operators too, and they are used in the same way. But a call of one, with a gradient, costs
+100 µs of the host's time, as much as a whole recurrence takes on a GPU; a call of one of these 33. The others check at every call
+what `torch.library.opcheck` checks once, and bind arguments to names again on every layer of the dispatcher.
 """
 
 import sys
@@ -52,23 +52,21 @@ class Operator:
             with torch._C._AutoDispatchBelowAutograd():
                 return operator._overload.redispatch(keys & after, *arguments)
 
-        class Node(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx: Any, *arguments: Any) -> Any:
-                found = below(arguments[-1], *arguments[:-1])
-                operator._setup_context(ctx, arguments[:-1], found)
-                return found
+        def forward(ctx: Any, *arguments: Any) -> Any:
+            found = below(arguments[-1], *arguments[:-1])
+            operator._setup_context(ctx, arguments[:-1], found)
+            return found
 
-            @staticmethod
-            def backward(ctx: Any, *gradients: Any) -> Any:
-                found = operator._backward(ctx, *gradients)
-                return (*found, None) if isinstance(found, tuple) else (found, None)
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            found = operator._backward(ctx, *gradients)
+            return (*found, None) if isinstance(found, tuple) else (found, None)
 
-        Node.__name__ = Node.__qualname__ = f"{self._name}_node"
+        methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+        node: Any = type(f"enrnn_{self._name}_", (torch.autograd.Function,), methods)  # of whose name torch makes the gradient's
 
         def differentiable(keys: Any, *arguments: Any) -> Any:
             if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
-                return Node.apply(*arguments, keys)  # type: ignore[no-untyped-call]
+                return node.apply(*arguments, keys)
             return below(keys, *arguments)
 
         return differentiable

@@ -74,12 +74,8 @@ def linked_for(like: Tensor, leads: int, follows: int, nonlinearity: str) -> Lin
     found = linked(leads, follows, sequences, nonlinearity, limits) if steps <= MOST_STEPS else None
     if found is None or not pays(found, leads, follows, sequences, limits) or lower_precision():
         return None
-    return found if _runs_on(like.device) else None
-
-
-@functools.cache
-def _runs_on(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) in _cuda.TESTED and _launch.driver_version() >= LEAST_DRIVER
+    tested = torch.cuda.get_device_capability(like.device) in _cuda.TESTED
+    return found if tested and _launch.driver_version() >= LEAST_DRIVER else None
 
 
 @functools.lru_cache(maxsize=1024)
