@@ -13,6 +13,11 @@ import torch
 
 _LIBRARY: Any = torch.library.Library("enrnn", "FRAGMENT")  # type: ignore[no-untyped-call]
 
+_KEYS = torch._C.DispatchKey
+_PLAIN = {torch._C.DispatchKeySet(device).raw_repr() for device in (_KEYS.CPU, _KEYS.CUDA)}
+"""What is left below autograd where nothing but the operator itself is: no mode watches, nothing is traced, transformed or
+functionalized, no tensor is a negative that has yet to be formed. Then there is no need to ask the dispatcher once more."""
+
 
 class Operator:
     """A decorator: `enrnn::name` for a function of that name with annotated arguments, none of which it changes or returns."""
@@ -22,7 +27,8 @@ class Operator:
         self._setup_context: Callable[[Any, tuple[Any, ...], Any], None] = lambda *_: None
         self._backward: Callable[..., Any] = self._no_formula
         _LIBRARY.define(self._name + torch.library.infer_schema(function, mutates_args=()), tags=(torch.Tag.pt2_compliant_tag,))
-        _LIBRARY.impl(self._name, _not_compiled(function), "CompositeExplicitAutograd")
+        self._run = _not_compiled(function)
+        _LIBRARY.impl(self._name, self._run, "CompositeExplicitAutograd")
         self._overload = getattr(torch.ops.enrnn, self._name).default
         _LIBRARY.impl(self._name, self._differentiable(), "Autograd", with_keyset=True)
 
@@ -49,8 +55,11 @@ class Operator:
         operator, after = self, torch._C._after_autograd_keyset
 
         def below(keys: Any, *arguments: Any) -> Any:
+            left = keys & after
             with torch._C._AutoDispatchBelowAutograd():
-                return operator._overload.redispatch(keys & after, *arguments)
+                if left.raw_repr() in _PLAIN:
+                    return operator._run(*arguments)
+                return operator._overload.redispatch(left, *arguments)
 
         def forward(ctx: Any, *arguments: Any) -> Any:
             found = below(arguments[-1], *arguments[:-1])

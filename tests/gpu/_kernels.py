@@ -120,21 +120,18 @@ class Both:
     def forward(
         self, inputs: Tensor, weight: Tensor, bias: Any, initial: Tensor, name: str, lengths: Any, *found: Tensor
     ) -> None:
-        q, batch = self.q, inputs.shape[1]
-        (x, x_), (b, b_), (i, i_), (h, h_), (f, f_) = (self._parts(each) for each in (inputs, bias, initial, *found))
-        parts = _linked.Forward(x_, weight[q:, q:], b_, i_, h_, f_), _linked.Forward(x, weight[:q, :q], b, i, h, f)
-        _linked.forward(linked(len(weight) - q, q, batch), parts, weight[:q, q:], name, lengths)
+        layouts = linked(len(weight) - self.q, self.q, inputs.shape[1])
+        _linked.forward(layouts, inputs, self._blocks(weight), bias, initial, name, lengths, *found)
 
     def backward(
         self, upstream: Tensor, states: Tensor, weight: Tensor, bias: Any, name: str, lengths: Any, *found: Tensor
     ) -> None:
-        q, batch = self.q, states.shape[1]
-        (g, g_), (h, h_), (b, b_), (dz, dz_), (i, i_) = (self._parts(each) for each in (upstream, states, bias, *found))
-        parts = _linked.Backward(g, h, weight[:q, :q], b, dz, i), _linked.Backward(g_, h_, weight[q:, q:], b_, dz_, i_)
-        _linked.backward(linked(q, len(weight) - q, batch), parts, weight[:q, q:], name, lengths)
+        layouts = linked(self.q, len(weight) - self.q, states.shape[1])
+        _linked.backward(layouts, upstream, states, self._blocks(weight), bias, name, lengths, *found)
 
-    def _parts(self, each: Tensor | None) -> tuple[Any, Any]:
-        return (None, None) if each is None else (each[..., : self.q], each[..., self.q :])
+    def _blocks(self, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q = self.q
+        return weight[:q, :q], weight[:q, q:], weight[q:, q:]
 
 
 def linked(leads: int, follows: int, sequences: int) -> _linked.Linked:

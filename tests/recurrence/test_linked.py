@@ -71,25 +71,24 @@ def layouts(leads: int, follows: int) -> _linked.Linked:
     return found
 
 
-def test_forward_the_short_part_leads(launched: list[str]) -> None:
-    def part(n: int) -> _linked.Forward:
-        x = torch.zeros(n, BATCH, STEPS).permute(2, 1, 0)  # which has to be copied, before anything is launched
-        return _linked.Forward(x, torch.zeros(n, n), None, torch.zeros(BATCH, n), torch.zeros_like(x), torch.zeros(BATCH, n))
+def blocks() -> tuple[Tensor, Tensor, Tensor]:
+    return torch.zeros(Q, Q), torch.zeros(Q, S), torch.zeros(S, S)
 
-    lengths = torch.full((BATCH,), STEPS, dtype=torch.int32)
-    _linked.forward(layouts(S, Q), (part(S), part(Q)), torch.zeros(Q, S), "relu", lengths)
+
+def test_forward_the_short_part_leads(launched: list[str]) -> None:
+    x = torch.zeros(Q + S, BATCH, STEPS).permute(2, 1, 0)  # which has to be copied, before anything is launched
+    i, lengths = torch.zeros(BATCH, Q + S), torch.full((BATCH,), STEPS, dtype=torch.int32)
+    _linked.forward(layouts(S, Q), x, blocks(), None, i, "relu", lengths, torch.zeros(x.shape), torch.zeros_like(i))
     assert launched == ["pack", "sweep 9/9, early", "couple 3/9, early", "sweep 3/3, early"]
 
 
 @pytest.mark.parametrize("tells", [True, False], ids=["a driver that tells", "an old driver"])
 @pytest.mark.parametrize("apart", [True, False])
 def test_backward_the_long_part_leads(apart: bool, tells: bool, launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def part(n: int) -> _linked.Backward:
-        g, h, dz, i = *torch.zeros(3, STEPS, BATCH, n), torch.zeros(BATCH, n)
-        return _linked.Backward(g, h, torch.zeros(n, n), torch.zeros(n), dz, i)
-
+    n = Q + S
+    g, h, dz, i = *torch.zeros(3, STEPS, BATCH, n), torch.zeros(BATCH, n)
     monkeypatch.setattr(_launch, "tells_when_begun", lambda: tells)
     then = [lambda: launched.append("dW_L"), lambda: launched.append("dW_S"), lambda: launched.append("db")] if apart else []
-    _linked.backward(layouts(Q, S), (part(Q), part(S)), torch.zeros(Q, S), "relu", None, *then)
+    _linked.backward(layouts(Q, S), g, h, blocks(), torch.zeros(n), "relu", None, dz, i, *then)
     assert launched[:4] == ["pack", "sweep 3/3, early", "couple 9/3", "sweep 9/9, early"]
     assert launched[4:] == ["swept", *(["dW_S", "dW_L", "after swept", "db"] if apart else ["after swept"])]

@@ -89,6 +89,8 @@ class Link(NamedTuple):
     """Where it tells how many letters there are, if it is followed."""
     gains: Tensor | int | None = None
     """What it gains, if it follows."""
+    units: tuple[int, int] | None = None
+    """Which of the units of all tensors it is given are its own: the first, and how many. None: all."""
     kernels: "Kernels | None" = None
     memory: Tensor | None = None
     """That all this is in."""
@@ -106,16 +108,16 @@ def forward(
     link: Link | None = None,
 ) -> None:
     T, B, n = inputs.shape
+    first, n = (link and link.units) or (0, n)
     layout = link.layout if link else _layout(n, B, nonlinearity, False, inputs.device, weight)
     kernels = (link and link.kernels) or kernels_for(layout, nonlinearity, False, lengths, inputs.device)
-    inputs, initial, vectors = in_rows(inputs), in_rows(initial), (as_vector(bias), as_vector(lengths))
+    inputs, initial, bias, lengths = in_rows(inputs), in_rows(initial), as_vector(bias), as_vector(lengths)
     kernels.sweep(
         *(layout.blocks(B), layout.block(False)),
-        *(*(_linked_with(link, B) if link else (_packed(weight, n, kernels),)), *vectors),
-        *(initial, initial.stride(0), final, final.stride(0)),
-        *(inputs, inputs.stride(0), inputs.stride(1)),
+        *(*(_linked_with(link, B) if link else (_packed(weight, n, kernels),)), *_from(bias, first), lengths),
+        *(*_from(initial, first), *_from(final, first), *_from(inputs, first)),
         *(None, 0, 0),
-        *((None, 0, 0) if states is None else (states, states.stride(0), states.stride(1))),
+        *((None, 0, 0) if states is None else _from(states, first)),
         *(T, B, n, _long_size(weight)),
         early=True,
     )
@@ -135,20 +137,19 @@ def backward(
 ) -> None:
     """With a link that tells, `meanwhile` is the sweep that follows this one, and must not come first."""
     T, B, n = states.shape
+    first, n = (link and link.units) or (0, n)
     led, tells = link is not None and link.tells is not None, meanwhile is not None and _launch.tells_when_begun()
     if meanwhile is not None and not tells and not led:
         meanwhile()
         meanwhile = None
     layout = link.layout if link else _layout(n, B, nonlinearity, True, states.device, weight)
     kernels = (link and link.kernels) or kernels_for(layout, nonlinearity, True, lengths, states.device)
-    grad_states, states, vectors = in_rows(grad_states), in_rows(states), (as_vector(bias), as_vector(lengths))
+    grad_states, states, bias, lengths = in_rows(grad_states), in_rows(states), as_vector(bias), as_vector(lengths)
     begun = kernels.sweep(
         *(layout.blocks(B), layout.block(True)),
-        *(*(_linked_with(link, B) if link else (_packed(weight, n, kernels),)), *vectors),
-        *(None, 0, grad_initial, grad_initial.stride(0)),
-        *(grad_states, grad_states.stride(0), grad_states.stride(1)),
-        *(states, states.stride(0), states.stride(1)),
-        *(grad_z, grad_z.stride(0), grad_z.stride(1)),
+        *(*(_linked_with(link, B) if link else (_packed(weight, n, kernels),)), *_from(bias, first), lengths),
+        *(None, 0, *_from(grad_initial, first)),
+        *(*_from(grad_states, first), *_from(states, first), *_from(grad_z, first)),
         *(T, B, n, _long_size(weight)),
         early=True,
         begun=tells,
@@ -168,6 +169,12 @@ def forbid_loading() -> None:
 def in_rows(tensor: Tensor) -> Tensor:
     """The kernel takes any strides but the last."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def _from(tensor: Tensor | None, unit: int) -> tuple[int, ...]:
+    """As a kernel is told of a tensor of floats whose units are neighbours: where it begins, from that unit on, and its other
+    strides."""
+    return (0,) if tensor is None else (tensor.data_ptr() + 4 * unit, *tensor.stride()[:-1])
 
 
 def as_vector(values: Tensor | None) -> Tensor | None:

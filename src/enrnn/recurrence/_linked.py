@@ -37,28 +37,6 @@ PAYS = 0.75
 """By how much the reckoned cost has to be lower: both are off by some 20 %."""
 
 
-class Forward(NamedTuple):
-    """What `_cuda.forward` is told of one part."""
-
-    inputs: Tensor
-    weight: Tensor
-    bias: Tensor | None
-    initial: Tensor
-    states: Tensor
-    final: Tensor
-
-
-class Backward(NamedTuple):
-    """What `_cuda.backward` is told of one part."""
-
-    grad_states: Tensor
-    states: Tensor
-    weight: Tensor
-    bias: Tensor | None
-    grad_z: Tensor
-    grad_initial: Tensor
-
-
 class Linked(NamedTuple):
     """The layouts of three kernels that run at the same time."""
 
@@ -102,69 +80,58 @@ def pays(layouts: Linked, leads: int, follows: int, sequences: int, limits: Limi
 
 def forward(
     layouts: Linked,
-    parts: tuple[Forward, Forward],
-    coupling: Tensor,
+    inputs: Tensor,
+    blocks: tuple[Tensor, Tensor, Tensor],
+    bias: Tensor | None,
+    initial: Tensor,
     nonlinearity: str,
     lengths: Tensor | None,
+    states: Tensor,
+    final: Tensor,
 ) -> None:
-    """Two forward sweeps, the second of which gains `coupling` times the first one's state before."""
-    lengths, first, second = as_vector(lengths), _as_read(parts[0]), _as_read(parts[1])
-    leads, couple, follows = _links(layouts, first.inputs, (first.weight, second.weight), coupling, nonlinearity, False)
-    _sweep(first, nonlinearity, lengths, leads)
+    """Two forward sweeps, of which the short part's leads, with the matrices `W_L`, `W_C` and `W_S`. As `_cuda.forward`."""
+    long, coupling, short = blocks
+    inputs, initial, bias, lengths = in_rows(inputs), in_rows(initial), as_vector(bias), as_vector(lengths)
+    leads, couple, follows = _links(layouts, inputs, (short, coupling, long), nonlinearity, False)
+    given = bias, initial, nonlinearity, lengths, states, final
+    _cuda.forward(inputs, short, *given, leads)
     couple()
-    _sweep(second, nonlinearity, lengths, follows)
-
-
-def _sweep(part: Forward, nonlinearity: str, lengths: Tensor | None, link: Link) -> None:
-    inputs, weight, bias, initial, states, final = part
-    _cuda.forward(inputs, weight, bias, initial, nonlinearity, lengths, states, final, link)
-
-
-def _as_read(part: Forward) -> Forward:
-    """As the sweep reads it: if it had to be copied only then, the copy would come between the two sweeps."""
-    inputs, weight, bias, initial, states, final = part
-    return Forward(in_rows(inputs), weight, as_vector(bias), in_rows(initial), states, final)
+    _cuda.forward(inputs, long, *given, follows)
 
 
 def backward(
     layouts: Linked,
-    parts: tuple[Backward, Backward],
-    coupling: Tensor,
+    grad_states: Tensor,
+    states: Tensor,
+    blocks: tuple[Tensor, Tensor, Tensor],
+    bias: Tensor | None,
     nonlinearity: str,
     lengths: Tensor | None,
+    grad_z: Tensor,
+    grad_initial: Tensor,
     after_first: Callable[[], None] = lambda: None,
     after_second: Callable[[], None] = lambda: None,
     after_both: Callable[[], None] = lambda: None,
 ) -> None:
-    """Two reverse sweeps, the second of which gains the transpose of `coupling` times what the first one has found for the step
-    after, and for the initial state too. What needs the one sweep, the other, or both is done as soon as it can be."""
-    lengths, first, second = as_vector(lengths), _as_read_in_reverse(parts[0]), _as_read_in_reverse(parts[1])
-    leads, couple, follows = _links(layouts, first.states, (first.weight, second.weight), coupling, nonlinearity, True)
-    device, swept = coupling.device, []
+    """Two reverse sweeps, of which the long part's leads; the other gains the transpose of `W_C` times what the first one has
+    found for the step after, and for the initial state too. As `_cuda.backward`; and what needs the one sweep, the other, or both
+    is done as soon as it can be."""
+    long, coupling, short = blocks
+    grad_states, states, bias, lengths = in_rows(grad_states), in_rows(states), as_vector(bias), as_vector(lengths)
+    leads, couple, follows = _links(layouts, states, (long, coupling, short), nonlinearity, True)
+    device, swept, given = states.device, [], (bias, nonlinearity, lengths, grad_z, grad_initial)
 
     def follow() -> None:
         couple()
-        _sweep_in_reverse(second, nonlinearity, lengths, follows)
+        _cuda.backward(grad_states, states, short, *given, None, follows)
         swept.append(torch.cuda.current_stream(device).record_event())
         after_second()
 
     with Joined(device):
-        _sweep_in_reverse(first, nonlinearity, lengths, leads, follow)
+        _cuda.backward(grad_states, states, long, *given, follow, leads)
         after_first()
         torch.cuda.current_stream(device).wait_event(swept[0])
         after_both()
-
-
-def _sweep_in_reverse(
-    part: Backward, nonlinearity: str, lengths: Tensor | None, link: Link, meanwhile: Callable[[], None] | None = None
-) -> None:
-    grad_states, states, weight, bias, grad_z, grad_initial = part
-    _cuda.backward(grad_states, states, weight, bias, nonlinearity, lengths, grad_z, grad_initial, meanwhile, link)
-
-
-def _as_read_in_reverse(part: Backward) -> Backward:
-    grad_states, states, weight, bias, grad_z, grad_initial = part
-    return Backward(in_rows(grad_states), in_rows(states), weight, as_vector(bias), grad_z, grad_initial)
 
 
 class Room(NamedTuple):
@@ -193,21 +160,17 @@ def room_for(layouts: Linked, steps: int, sequences: int) -> Room:
 
 
 def _links(
-    layouts: Linked,
-    like: Tensor,
-    weights: tuple[Tensor, Tensor],
-    coupling: Tensor,
-    nonlinearity: str,
-    backward: bool,
+    layouts: Linked, like: Tensor, matrices: tuple[Tensor, Tensor, Tensor], nonlinearity: str, backward: bool
 ) -> tuple[Link, Callable[[], None], Link]:
-    """Of the sweep that leads and the one that follows; between them, what is to be launched. The matrices are laid out.
+    """Of the sweep that leads and the one that follows; between them, what is to be launched. Their matrices, and in the middle
+    the one between them, are laid out.
 
-    All memory is asked for first, and all kernels are loaded: torch may be told to fill memory, and nothing must come between two
-    launches.
+    What a sweep reads has been copied, if it must be, before this; all memory is asked for first, and all kernels are loaded:
+    torch may be told to fill memory, and nothing must come between two launches.
     """
-    (steps, sequences, _), (leads, couples, follows) = like.shape, layouts
-    room = room_for(layouts, steps, sequences)
-    memory = torch.empty(room.size, dtype=torch.uint8, device=like.device)
+    (steps, sequences, n), (leads, couples, follows), device = like.shape, layouts, like.device
+    room, led, following = room_for(layouts, steps, sequences), matrices[0].shape[0], matrices[2].shape[0]
+    memory = torch.empty(room.size, dtype=torch.uint8, device=device)
     start = memory.data_ptr()
     packed, letters, told, gained = (
         [start + at for at in room.packed],
@@ -215,10 +178,9 @@ def _links(
         start + room.told,
         start + room.gained,
     )
-    kernel = _coupling_kernel(couples, like.device)
-    sweeps = [_cuda.kernels_for(layout, nonlinearity, backward, None, like.device) for layout in (leads, follows)]
-    matrices = zip(room.layouts, (weights[0], coupling, weights[1]), packed, strict=True)
-    pack(list(matrices), backward, gained, room.gained_words)
+    kernel = _coupling_kernel(couples, device)
+    sweeps = [_cuda.kernels_for(layout, nonlinearity, backward, None, device) for layout in (leads, follows)]
+    pack(list(zip(room.layouts, matrices, packed, strict=True)), backward, gained, room.gained_words)
 
     def couple() -> None:
         kernel(
@@ -229,10 +191,11 @@ def _links(
             early=not backward,
         )
 
+    first, second = (0, led) if backward else (n - led, led), (n - following, following) if backward else (0, following)
     return (
-        Link(leads, packed[0], letters, tells=told, kernels=sweeps[0], memory=memory),
+        Link(leads, packed[0], letters, told, None, first, sweeps[0], memory),
         couple,
-        Link(follows, packed[2], start + room.others, gains=gained, kernels=sweeps[1], memory=memory),
+        Link(follows, packed[2], start + room.others, None, gained, second, sweeps[1], memory),
     )
 
 

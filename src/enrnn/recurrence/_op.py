@@ -129,16 +129,14 @@ def _short_then_long(
     """`h_S` never depends on `h_L`: the short part runs over the whole sequence, its contribution `W_C h_S` to the long part is
     one product over all steps, and the long part runs last. Sequential work falls from (q+s)² to q² + s²."""
     sizes = [long.shape[-1], short.shape[-1]]
+    if coupling is not None and (layouts := engine.linked_for(inputs, sizes[1], sizes[0], nonlinearity)) is not None:
+        _linked.forward(layouts, inputs, (long, coupling, short), bias, initial, nonlinearity, lengths, states, final)
+        return
     inputs_long, inputs_short = _split(inputs, sizes)
     initial_long, initial_short = _split(initial, sizes)
     states_long, states_short = _split(states, sizes)
     final_long, final_short = _split(final, sizes)
     bias_long, bias_short = (None, None) if bias is None else _split(bias, sizes)
-    if coupling is not None and (layouts := engine.linked_for(inputs, sizes[1], sizes[0], nonlinearity)) is not None:
-        leads = _linked.Forward(inputs_short, short, bias_short, initial_short, states_short, final_short)
-        follows = _linked.Forward(inputs_long, long, bias_long, initial_long, states_long, final_long)
-        _linked.forward(layouts, (leads, follows), coupling, nonlinearity, lengths)
-        return
     engine.forward(inputs_short, short, bias_short, initial_short, nonlinearity, lengths, states_short, final_short)
     if coupling is not None:
         inputs_long = _plus_previous(inputs_long, initial_short, states_short, coupling.mT)
@@ -245,16 +243,15 @@ def _long_then_short(
     beside the sweep of the short part. Returned is what `grad_initial`, in its short part, gains by the coupling, and whether the
     others have been done too."""
     sizes = [long.shape[-1], short.shape[-1]]
+    if coupling is not None and (layouts := engine.linked_for(states, *sizes, nonlinearity)) is not None:
+        given = (long, coupling, short), bias, nonlinearity, lengths, grad_z, grad_initial
+        _linked.backward(layouts, grad_states, states, *given, *(then or ()))
+        return None, then is not None
     grad_states_long, grad_states_short = _split(grad_states, sizes)
     states_long, states_short = _split(states, sizes)
     grad_z_long, grad_z_short = _split(grad_z, sizes)
     grad_initial_long, grad_initial_short = _split(grad_initial, sizes)
     bias_long, bias_short = (None, None) if bias is None else _split(bias, sizes)
-    if coupling is not None and (layouts := engine.linked_for(states, *sizes, nonlinearity)) is not None:
-        leads = _linked.Backward(grad_states_long, states_long, long, bias_long, grad_z_long, grad_initial_long)
-        follows = _linked.Backward(grad_states_short, states_short, short, bias_short, grad_z_short, grad_initial_short)
-        _linked.backward(layouts, (leads, follows), coupling, nonlinearity, lengths, *(then or ()))
-        return None, then is not None
     engine.backward(grad_states_long, states_long, long, bias_long, nonlinearity, lengths, grad_z_long, grad_initial_long)
     before = None
     if coupling is not None:  # dL/dh_S at step t gains W_Cᵀ dz_L of step t + 1
