@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -130,6 +132,29 @@ def test_a_launch_within_a_launch_has_its_own_memory(fake: Driver) -> None:
     _, within, around = fake.told
     assert (within.grid[0], within.block[0], within.words) == (9, 128, [0, 0, 0, 0, 1, 0])
     assert (around.grid[0], around.block[0], around.words) == (2, 64, WORDS)
+
+
+def test_threads_do_not_get_in_one_another_s_way(fake: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    launch, mixed = kernel(fake), []
+
+    def told(config: Any, function: int, pointers: int, extra: int) -> tuple[int]:
+        words = [ctypes.c_longlong.from_address(each).value for each in (ctypes.c_void_p * 3).from_address(pointers)]
+        mixed.extend(words if len({config.gridDimX, config.blockDimX, *words}) > 1 else [])
+        return (0,)
+
+    def repeat(number: int) -> None:
+        for _ in range(300):
+            launch(number, number, number, number, number)
+
+    monkeypatch.setattr(fake, "cuLaunchKernelEx", told)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(repeat, range(1, 9)))
+    finally:
+        sys.setswitchinterval(before)
+    assert not mixed
 
 
 def test_another_device_is_made_the_current_one(fake: Driver, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,7 +54,10 @@ class Kernel:
         early = early and self._overlaps
         event = _event(self._index) if begun else None
         free = self._free.setdefault((early, 0 if event is None else int(event), lets), [])
-        launch = free.pop() if free else _Launch(self._shared, arguments, _attributes(early, event, lets))
+        try:
+            launch = free.pop()
+        except IndexError:  # another thread may have taken the last one just now
+            launch = _Launch(self._shared, arguments, _attributes(early, event, lets))
         config = launch.config
         config.gridDimX, config.gridDimY = (grid, 1) if isinstance(grid, int) else grid
         config.blockDimX, config.hStream = block, torch._C._cuda_getCurrentRawStream(self._index)
