@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -61,6 +62,14 @@ class Pair(ctypes.Structure):
     _fields_ = (("first", ctypes.c_longlong), ("second", ctypes.c_longlong))
 
 
+class Nested(ctypes.Structure):
+    _fields_ = (("pairs", Pair * 2), ("start", ctypes.c_void_p), ("sizes", ctypes.c_int * 2), ("last", ctypes.c_longlong))
+
+
+class Gap(ctypes.Structure):
+    _fields_ = (("first", ctypes.c_longlong), ("second", ctypes.c_int))
+
+
 TENSOR = torch.arange(3)
 ARGUMENTS: list[_launch.Argument] = [TENSOR, None, 2**40, -1, Pair(5, 6), True]
 WORDS = [TENSOR.data_ptr(), 0, 2**40, -1, 5, 1]
@@ -92,6 +101,16 @@ def test_arguments_and_sizes(fake: Driver) -> None:
     assert first == Told(11, (3, 4, 1), (256, 1, 1), 300, 77, [], WORDS)
     assert (second.grid, second.block, second.words) == ((5, 1, 1), (32, 1, 1), [0, 1, 2, 3, 7, 4])
     assert third == first._replace(block=(64, 1, 1))
+
+
+def test_a_structure_is_filled_in_the_order_of_its_numbers() -> None:
+    found = _launch.filled(Nested, 1, -2, 3, 4, 2**47, 6, -7, 8)
+    assert [(pair.first, pair.second) for pair in found.pairs] == [(1, -2), (3, 4)]
+    assert (found.start, list(found.sizes), found.last) == (2**47, [6, -7], 8)
+    with pytest.raises(struct.error):
+        _launch.filled(Nested, 1, 2)
+    with pytest.raises(AssertionError, match="gaps"):
+        _launch.filled(Gap, 1, 2)
 
 
 def test_beginning_early_is_said_of_that_launch_alone(fake: Driver) -> None:

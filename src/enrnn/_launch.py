@@ -8,7 +8,7 @@ import ctypes
 import functools
 import struct
 import threading
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -62,9 +62,7 @@ class Kernel:
         config.gridDimX, config.gridDimY = (grid, 1) if isinstance(grid, int) else grid
         config.blockDimX, config.hStream = block, torch._C._cuda_getCurrentRawStream(self._index)
         launch.fill(arguments)
-        status = driver.cuLaunchKernelEx(config, self._function, launch.pointers, 0)
-        if status[0] != 0:
-            checked(status)
+        checked(driver.cuLaunchKernelEx(config, self._function, launch.pointers, 0))
         free.append(launch)
         return event
 
@@ -97,6 +95,29 @@ def _word(argument: Argument) -> int:
     if argument is None or isinstance(argument, ctypes.Structure):
         return 0
     return argument if isinstance(argument, int) else argument.data_ptr()
+
+
+Kind = TypeVar("Kind", bound=ctypes.Structure)
+
+
+def filled(kind: type[Kind], *numbers: int) -> Kind:
+    """A structure for a kernel from its numbers, those of nested ones too, in the order in which it has them. All at once: to set
+    field by field takes longer than to launch."""
+    return kind.from_buffer_copy(_format(kind).pack(*numbers))
+
+
+@functools.cache
+def _format(kind: type[ctypes.Structure]) -> struct.Struct:
+    found = struct.Struct(_letters(kind))
+    assert found.size == ctypes.sizeof(kind), "a structure with gaps at its end"
+    return found
+
+
+def _letters(kind: Any) -> str:
+    """As `struct` has it."""
+    if issubclass(kind, ctypes.Structure):
+        return "".join(_letters(each) for _, each in kind._fields_)
+    return kind._length_ * _letters(kind._type_) if issubclass(kind, ctypes.Array) else str(kind._type_)
 
 
 def attribute(name: str) -> Any:
@@ -162,7 +183,6 @@ def wait_for(event: Any, stream: torch.cuda.Stream) -> None:
 
 def checked(answer: tuple[Any, ...]) -> tuple[Any, ...]:
     """What a CUDA call returned beside its status; a `RuntimeError` if that is not success."""
-    status, *rest = answer
-    if int(status) != 0:
-        raise RuntimeError(f"CUDA answered {status!r}")
-    return tuple(rest)
+    if answer[0] != 0:
+        raise RuntimeError(f"CUDA answered {answer[0]!r}")
+    return answer[1:]

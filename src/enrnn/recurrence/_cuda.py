@@ -3,7 +3,6 @@ sweeps at once."""
 
 import ctypes
 import functools
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import _launch, _nvrtc
-from .._launch import Kernel
+from .._launch import Kernel, filled
 from .._precision import exact_products, lower_precision
 from ..nonlinearities import NONLINEARITIES
 from ._beside import beside
@@ -196,10 +195,6 @@ class Matrix(ctypes.Structure):
     _fields_ = (("blocks", Block * 3), ("n", ctypes.c_longlong), ("q", ctypes.c_longlong))
 
 
-MATRIX = struct.Struct("11q")
-"""Its fields, one after the other; to set each for itself would take ten times as long."""
-
-
 def _linked_with(link: Link, sequences: int) -> tuple[Tensor | int | None, ...]:
     """What a sweep of `eights.cu` is told of its matrix, its letters and the other sweep."""
     return link.packed, link.letters, link.layout.letters(sequences, 1), link.tells, link.gains
@@ -215,7 +210,7 @@ def _packed(weight: Tensor | Blocks, n: int, kernels: "Kernels") -> Tensor:
     assert not isinstance(kernels.layout, Eights)
     grid, threads, numbers = kernels.layout.packing
     packed = given[0].new_empty(numbers)
-    kernels.pack(grid, threads, Matrix.from_buffer_copy(MATRIX.pack(*fields, n, given[0].shape[0])), packed)
+    kernels.pack(grid, threads, filled(Matrix, *fields, n, given[0].shape[0]), packed)
     return packed
 
 

@@ -2,7 +2,6 @@
 
 import ctypes
 import functools
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _nvrtc
-from .._launch import Kernel
+from .._launch import Kernel, filled
 from . import _cuda
 from ._cuda import Block
 from ._eights import TILES, Packed
@@ -38,10 +37,6 @@ class Plans(ctypes.Structure):
     _fields_ = (("of", Plan * 3),)
 
 
-PLANS = struct.Struct(3 * "5q6i")
-"""The fields of three plans, one after the other; to set each for itself would take ten times as long."""
-
-
 def pack(
     matrices: Sequence[tuple[Packed, Tensor, Tensor | int]], transposed: bool, cleared: int | None = None, words: int = 0
 ) -> None:
@@ -58,7 +53,7 @@ def pack(
         blocks += many
     for _ in range(3 - len(matrices)):
         fields += (*[0] * 10, blocks)
-    _kernel(device)(blocks, 32 * WARPS, Plans.from_buffer_copy(PLANS.pack(*fields)), cleared, words)
+    _kernel(device)(blocks, 32 * WARPS, filled(Plans, *fields), cleared, words)
 
 
 @functools.lru_cache(maxsize=1024)

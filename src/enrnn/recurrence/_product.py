@@ -2,7 +2,6 @@
 
 import ctypes
 import functools
-import struct
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _nvrtc
-from .._launch import Kernel
+from .._launch import Kernel, filled
 from .._precision import lower_precision
 from ._cuda import HALVES_SOURCE, in_rows
 from ._trust import Noise, Trusted
@@ -203,18 +202,20 @@ def product(
     of_a = pieces.data_ptr()
     of_b = of_a + 16 * sizes.a_words
     above, left = (first, None) if before is None else before
-    work = WORK.pack(
+    work = filled(
+        Work,
         *_operand(above, a, False, f, rows, of_a, sizes.a_parts),
         *_operand(left, b, True, 0, n, of_b, sizes.b_parts),
         *(j, k, sizes.a_units),
     )
-    output = Output(
+    output = filled(
+        Output,
         *(out.data_ptr(), out.stride(0)),
-        *((None, 0) if added is None or added.shape[0] == 0 else (added.data_ptr(), added.stride(0))),
-        *((None, 0) if out_first is None else (out_first.data_ptr(), out_first.stride(0))),
+        *((0, 0) if added is None or added.shape[0] == 0 else (added.data_ptr(), added.stride(0))),
+        *((0, 0) if out_first is None else (out_first.data_ptr(), out_first.stride(0))),
         *(g, m, n),
     )
-    kernels[0](-(-sizes.units // SPLITTERS), 32 * SPLITTERS, Work.from_buffer_copy(work))
+    kernels[0](-(-sizes.units // SPLITTERS), 32 * SPLITTERS, work)
     kernels[1](
         *((sizes.tiles, sizes.many), plan.groups * plan.group),
         *(of_a, sizes.a_parts, of_b, sizes.b_parts, rounds, plan.share, shares, output),
@@ -249,10 +250,6 @@ def _sizes(plan: Plan, m: int, n: int, rounds: int) -> Sizes:
         *(a_parts, b_parts, rounds * a_parts * A_PART, rounds * b_parts * B_PART),
         *(units, units + -(-b_parts // 4) * rounds, plan.tiles(m, n), -(-rounds // plan.share)),
     )
-
-
-WORK = struct.Struct("25q")
-"""The fields of `Work`, one after the other; to set each for itself would take ten times as long."""
 
 
 def _operand(
