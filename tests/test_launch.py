@@ -78,6 +78,7 @@ WORDS = [TENSOR.data_ptr(), 0, 2**40, -1, 5, 1]
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Driver:
     fake = Driver()
+    monkeypatch.setattr(_launch, "driver", lambda: fake)
     monkeypatch.setattr(_launch, "driver_version", lambda: 13000)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
@@ -87,9 +88,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 
 def kernel(fake: Driver, index: int = 0) -> _launch.Kernel:
-    made = _launch.Kernel(11, 300, torch.device("cuda", index), 99)
-    made._driver = fake
-    return made
+    return _launch.Kernel(11, 300, torch.device("cuda", index), 99)
 
 
 def test_arguments_and_sizes(fake: Driver) -> None:

@@ -114,7 +114,7 @@ def clusters_at_once(device: torch.device) -> tuple[int, ...]:
         launch.gridDimX, launch.gridDimY, launch.gridDimZ = size, 1, 1
         launch.blockDimX, launch.blockDimY, launch.blockDimZ = 256, 1, 1
         launch.sharedMemBytes, launch.attrs, launch.numAttrs = shared, [extent], 1
-        status, count = driver.cuOccupancyMaxActiveClusters(kernel._function, launch)
+        status, count = driver.cuOccupancyMaxActiveClusters(kernel.function, launch)
         found.append(int(count) if int(status) == 0 else 0)
     while found and found[-1] == 0:
         found.pop()

@@ -62,6 +62,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(_cuda, "beside", beside)
     monkeypatch.setattr(_linked, "Joined", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: Stream(found))
+    monkeypatch.setattr(torch.cuda, "Event", str)
     return found
 
 

@@ -41,7 +41,7 @@ class Joined:
     def __exit__(self, *_: object) -> None:
         stream = _used.streams.pop(index_of(self._device), None)
         if stream is not None:
-            torch.cuda.current_stream(self._device).wait_stream(stream)
+            _wait(torch.cuda.current_stream(self._device), stream)
 
 
 def beside(begun: Any, work: Callable[[], None], device: torch.device) -> None:
@@ -59,11 +59,16 @@ def at_once(first: Callable[[], None], second: Callable[[], None] | None, device
     """Both, in any order; on a GPU the second beside the first, which is launched first and so finds its places free."""
     side = None if second is None else _side(device)
     if side is not None:
-        side.wait_stream(torch.cuda.current_stream(device))
+        _wait(side, torch.cuda.current_stream(device))
     first()
     if second is not None:
         with contextlib.nullcontext() if side is None else torch.cuda.stream(side):
             second()
+
+
+def _wait(later: torch.cuda.Stream, earlier: torch.cuda.Stream) -> None:
+    """What is launched on the one from now on begins after what has been launched on the other."""
+    _launch.wait_for(_launch.mark(earlier), later)
 
 
 def _side(device: torch.device) -> torch.cuda.Stream | None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .. import _launch, _nvrtc
-from .._launch import Kernel, filled
+from .._launch import Kernel, address, filled
 from .._precision import exact_products, lower_precision
 from ..nonlinearities import NONLINEARITIES
 from ._beside import beside
@@ -173,7 +173,7 @@ def in_rows(tensor: Tensor) -> Tensor:
 def _from(tensor: Tensor | None, unit: int) -> tuple[int, ...]:
     """As a kernel is told of a tensor of floats whose units are neighbours: where it begins, from that unit on, and its other
     strides."""
-    return (0,) if tensor is None else (tensor.data_ptr() + 4 * unit, *tensor.stride()[:-1])
+    return (0,) if tensor is None else (address(tensor) + 4 * unit, *tensor.stride()[:-1])
 
 
 def as_vector(values: Tensor | None) -> Tensor | None:
@@ -205,7 +205,7 @@ def _packed(weight: Tensor | Blocks, n: int, kernels: "Kernels") -> Tensor:
     given = (weight, None, None) if isinstance(weight, Tensor) else weight
     fields: list[int] = []
     for block in given:
-        fields += (0, 0, 0) if block is None else (block.data_ptr(), *block.stride())
+        fields += (0, 0, 0) if block is None else (address(block), *block.stride())
     assert kernels.pack is not None
     assert not isinstance(kernels.layout, Eights)
     grid, threads, numbers = kernels.layout.packing

@@ -28,7 +28,8 @@ def weight_gradient(grad_z: Tensor, initial: Tensor, states: Tensor, out: Tensor
     elif initial.shape[0] >= FEWEST and _product.pays(z.mT, h):
         _product.product(z.mT, h, out=out, before=(first, initial))
     else:
-        torch.addmm(z.mT @ h, first, initial, out=out)
+        torch.mm(z.mT, h, out=out)
+        torch.addmm(out, first, initial, out=out)
 
 
 FEWEST = 16

@@ -124,13 +124,13 @@ def backward(
     def follow() -> None:
         couple()
         _cuda.backward(grad_states, states, short, *given, None, follows)
-        swept.append(torch.cuda.current_stream(device).record_event())
+        swept.append(_launch.mark(torch.cuda.current_stream(device)))
         after_second()
 
     with Joined(device):
         _cuda.backward(grad_states, states, long, *given, follow, leads)
         after_first()
-        torch.cuda.current_stream(device).wait_event(swept[0])
+        _launch.wait_for(swept[0], torch.cuda.current_stream(device))
         after_both()
 
 
@@ -171,7 +171,7 @@ def _links(
     (steps, sequences, n), (leads, couples, follows), device = like.shape, layouts, like.device
     room, led, following = room_for(layouts, steps, sequences), matrices[0].shape[0], matrices[2].shape[0]
     memory = torch.empty(room.size, dtype=torch.uint8, device=device)
-    start = memory.data_ptr()
+    start = _launch.address(memory)
     packed, letters, told, gained = (
         [start + at for at in room.packed],
         start + room.letters,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .._operators import Operator
 from .._precision import full_precision
+from .._replay import replayed
 from . import _linked
 from ._beside import Joined, at_once
 from ._cuda import Blocks
@@ -26,6 +27,7 @@ from .reference import block_matrix
 
 
 @Operator
+@replayed
 def recurrence(
     inputs: Tensor,
     long: Tensor | None,
@@ -48,6 +50,7 @@ def _(inputs: Tensor, *_: Any) -> Tensor:
 
 
 @Operator
+@replayed
 def final_state(
     inputs: Tensor,
     long: Tensor | None,
@@ -144,6 +147,7 @@ def _short_then_long(
 
 
 @Operator
+@replayed
 def recurrence_backward(
     grad_states: Tensor,
     states: Tensor,

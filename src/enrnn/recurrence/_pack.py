@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _nvrtc
-from .._launch import Kernel, filled
+from .._launch import Kernel, address, filled
 from . import _cuda
 from ._cuda import Block
 from ._eights import TILES, Packed
@@ -48,8 +48,8 @@ def pack(
         (rows, columns), (down, right) = matrix.shape, matrix.stride()
         if transposed:
             rows, columns, down, right = columns, rows, right, down
-        here, (size, shared_out, many) = to if isinstance(to, int) else to.data_ptr(), _numbers(layout)
-        fields += (matrix.data_ptr(), down, right, here, here + size, rows, columns, *shared_out, blocks)
+        here, (size, shared_out, many) = to if isinstance(to, int) else address(to), _numbers(layout)
+        fields += (address(matrix), down, right, here, here + size, rows, columns, *shared_out, blocks)
         blocks += many
     for _ in range(3 - len(matrices)):
         fields += (*[0] * 10, blocks)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _nvrtc
-from .._launch import Kernel, filled
+from .._launch import Kernel, address, filled
 from .._precision import lower_precision
 from ._cuda import HALVES_SOURCE, in_rows
 from ._trust import Noise, Trusted
@@ -199,7 +199,7 @@ def product(
     added = None if added is None else in_rows(added.expand(m - g, n))
     pieces = a.new_empty(4 * (sizes.a_words + sizes.b_words))
     shares = a.new_empty(sizes.many, sizes.tiles, plan.sums, plan.group) if sizes.many > 1 else None
-    of_a = pieces.data_ptr()
+    of_a = address(pieces)
     of_b = of_a + 16 * sizes.a_words
     above, left = (first, None) if before is None else before
     work = filled(
@@ -210,9 +210,9 @@ def product(
     )
     output = filled(
         Output,
-        *(out.data_ptr(), out.stride(0)),
-        *((0, 0) if added is None or added.shape[0] == 0 else (added.data_ptr(), added.stride(0))),
-        *((0, 0) if out_first is None else (out_first.data_ptr(), out_first.stride(0))),
+        *(address(out), out.stride(0)),
+        *((0, 0) if added is None or added.shape[0] == 0 else (address(added), added.stride(0))),
+        *((0, 0) if out_first is None else (address(out_first), out_first.stride(0))),
         *(g, m, n),
     )
     kernels[0](-(-sizes.units // SPLITTERS), 32 * SPLITTERS, work)
@@ -257,8 +257,8 @@ def _operand(
 ) -> tuple[int, ...]:
     """The fields of an `Operand`, for a matrix or its transpose. Lanes read along the smaller stride."""
     line, column = matrix.stride()
-    start, (early_line, early_column) = matrix.data_ptr(), (line, column) if earlier is None else earlier.stride()
-    early_start = start if earlier is None else earlier.data_ptr()
+    start, (early_line, early_column) = address(matrix), (line, column) if earlier is None else earlier.stride()
+    early_start = start if earlier is None else address(earlier)
     if flipped:
         line, column, early_line, early_column = column, line, early_column, early_line
     return early_start, start, early_line, line, early_column, column, first, lines, to, parts, int(column <= line)

@@ -1,0 +1,315 @@
+"""What a call of a function did on a GPU, as far as it launched kernels of ours: to be done again by `_replay.py`.
+
+A call is watched, and not understood. Kernels are written down with their arguments, addresses as offsets into the tensors that
+they belong to, and so are streams that wait for one another, and a few operations of torch's. Whatever else a call does than to
+view tensors and to ask for memory is seen, and is a fault: such a call cannot be done again from what is written here.
+"""
+
+import ctypes
+import functools
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from . import _launch
+from ._launch import Launched
+from ._streams import BESIDE, another
+
+MOST_MEMORY = 2**26
+"""Bytes that a call may take for itself. When it is done again it has all of them from beginning to end, where it could use the
+same memory twice before; and what takes as much is not over before Python has launched it."""
+
+LARGEST = 2**40
+"""Numbers beyond are no sizes, but addresses whose origin was lost."""
+
+MAIN, SIDE = 0, 1
+"""The numbers of the stream that is the current one as the call begins, and of the one beside it."""
+
+Found = TypeVar("Found")
+
+
+class Address(int):
+    """Where something is in memory, and in which tensor of the call."""
+
+    slot: int
+    offset: int
+
+    @classmethod
+    def of(cls, slot: int, start: int, offset: int) -> "Address":
+        found = cls(start + offset)
+        found.slot, found.offset = slot, offset
+        return found
+
+    def __add__(self, more: int) -> "Address":
+        return Address.of(self.slot, int(self) - self.offset, self.offset + more)
+
+    __radd__ = __add__
+
+
+class Launch(NamedTuple):
+    """A kernel and what it is told. Two are equal if they do the same to other tensors."""
+
+    kernel: _launch.Kernel
+    grid: tuple[int, int]
+    block: int
+    early: bool
+    lets: bool
+    words: bytes
+    """The arguments one after the other, each at a multiple of eight, with nothing in place of addresses."""
+    places: tuple[int, ...]
+    """Where each argument begins."""
+    addresses: tuple[tuple[int, int, int], ...]
+    """Where an address belongs, in which slot it is, and how far from its beginning."""
+
+
+class View(NamedTuple):
+    """Of numbers in a slot; how far from its beginning, and strides, in numbers."""
+
+    slot: int
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+
+
+class Call(NamedTuple):
+    """An operation of torch's, which writes to what it is given."""
+
+    operation: Any
+    operands: tuple[View | int | float, ...]
+    named: tuple[tuple[str, View | int | float], ...]
+
+
+OPERATIONS = {
+    getattr(getattr(torch.ops.aten, name), overload)
+    for name, overload in (("mm", "out"), ("addmm", "out"), ("add_", "Tensor"), ("copy_", "default"))
+}
+
+
+class Step(NamedTuple):
+    """A launch, a call, or, if it is neither, an event that a stream marks or waits for. Streams and events have numbers."""
+
+    stream: int
+    launch: Launch | None = None
+    call: Call | None = None
+    event: int | None = None
+    waits: bool = False
+
+
+class Output(NamedTuple):
+    """A tensor that is returned, and its slot; None if it is empty."""
+
+    slot: int | None
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class Tape:
+    """What a call did. Two are equal if they did the same, each to its own tensors.
+
+    Memory has slots: first the tensors that are given, then what was asked for, in that order.
+    """
+
+    def __init__(self, arguments: tuple[Any, ...]) -> None:
+        self.fault: str | None = None
+        """Why it cannot be done again, if so."""
+        self.device: torch.device = arguments[0].device
+        self.steps: list[Step] = []
+        self.outputs: list[Output] = []
+        self.alone = False
+        """Whether one tensor is returned, and not a tuple."""
+        self.given = [index for index, each in enumerate(arguments) if isinstance(each, Tensor) and each.numel()]
+        self.sizes: list[int] = []
+        """Bytes of what was asked for."""
+        self._starts: list[int] = []
+        self._slots: dict[int, int] = {}
+        """By where memory begins."""
+        self._kept: list[Tensor] = []
+        self._events: list[Any] = []
+        self._streams = [torch.cuda.current_stream(self.device).cuda_stream]
+        for index in self.given:
+            self._add(arguments[index], arguments[index].data_ptr())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tape) and all(
+            getattr(self, name) == getattr(other, name)
+            for name in ("fault", "device", "steps", "outputs", "alone", "given", "sizes")
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def watch(self, function: Callable[..., Found], arguments: tuple[Any, ...]) -> Found:
+        """Call it, and write down what it does."""
+        outer, _launch.thread.witness = _launch.thread.witness, self
+        try:
+            with _Watching(self):
+                found = function(*arguments)
+        finally:
+            _launch.thread.witness = outer
+        if outer is not None:
+            self._fails("it is a part of another that is watched")
+        self._returned([found] if isinstance(found, Tensor) else found)  # type: ignore[arg-type]
+        self.alone = isinstance(found, Tensor)
+        self._check_memory()
+        self._check_order()
+        self._kept.clear()
+        self._events.clear()
+        return found
+
+    def _fails(self, reason: str) -> None:
+        self.fault = self.fault or reason
+
+    def _add(self, tensor: Tensor, start: int) -> None:
+        """A slot for its memory."""
+        beginning = tensor.untyped_storage().data_ptr()
+        if beginning in self._slots:
+            self._fails("two tensors share their memory")
+        self._slots[beginning] = len(self._starts)
+        self._starts.append(start)
+        self._kept.append(tensor)  # so that its memory is not given out again meanwhile
+
+    def asked_for(self, tensor: Tensor) -> None:
+        """Memory, and so has it now."""
+        if tensor.numel():
+            self.sizes.append(tensor.untyped_storage().nbytes())
+            self._add(tensor, tensor.untyped_storage().data_ptr())
+
+    def did(self, operation: Any, operands: tuple[Any, ...], named: dict[str, Any]) -> None:
+        """Something else."""
+        if operation not in OPERATIONS:
+            self._fails(f"it calls {operation}")
+            return
+        written = Call(
+            operation, tuple(map(self._viewed, operands)), tuple((name, self._viewed(each)) for name, each in named.items())
+        )
+        self.steps.append(Step(self._stream(torch.cuda.current_stream(self.device).cuda_stream), call=written))
+
+    def _viewed(self, operand: Any) -> View | int | float:
+        if not isinstance(operand, Tensor):
+            return operand  # type: ignore[no-any-return]
+        at = self.address(operand)
+        if operand.dtype != torch.float32 or not isinstance(at, Address):
+            self._fails("it calls operations on other numbers than its own")
+            return 0
+        return View(at.slot, at.offset // 4, tuple(operand.shape), operand.stride())
+
+    def address(self, tensor: Tensor) -> int:
+        slot = self._slots.get(tensor.untyped_storage().data_ptr())
+        if slot is None:
+            if tensor.numel():
+                self._fails("it reads or writes memory that is not its own")
+            return tensor.data_ptr()
+        return Address.of(slot, self._starts[slot], tensor.data_ptr() - self._starts[slot])
+
+    def launched(self, launch: Launched, stream: int, event: Any) -> None:
+        words, places, addresses = b"", [], []
+        for argument in launch.arguments:
+            numbers, form = _numbers(argument)
+            if numbers is None:
+                self._fails("a structure was filled in another way")
+                return
+            for place, number in zip(_places(form.format), numbers, strict=True):
+                if isinstance(number, Address):
+                    addresses.append((len(words) + place, number.slot, number.offset))
+                elif abs(number) >= LARGEST:
+                    self._fails("it has an address of unknown origin")
+                    return
+            places.append(len(words))
+            packed = form.pack(*(0 if isinstance(number, Address) else number for number in numbers))
+            words += packed + bytes(-len(packed) % 8)
+        told = launch.kernel, launch.grid, launch.block, launch.early, launch.lets
+        written = Launch(*told, words, tuple(places), tuple(addresses))
+        self.steps.append(Step(self._stream(stream), written, event=None if event is None else self._event(event)))
+
+    def marked(self, event: Any, stream: int) -> None:
+        self.steps.append(Step(self._stream(stream), event=self._event(event)))
+
+    def waited(self, event: Any, stream: int) -> None:
+        if not any(event is each for each in self._events):
+            self._fails("it waits for what was before it")
+        self.steps.append(Step(self._stream(stream), event=self._event(event), waits=True))
+
+    def _stream(self, handle: int) -> int:
+        if handle not in self._streams:
+            self._streams.append(handle)
+        return self._streams.index(handle)
+
+    def _event(self, event: Any) -> int:
+        for number, each in enumerate(self._events):
+            if each is event:
+                return number
+        self._events.append(event)
+        return len(self._events) - 1
+
+    def _returned(self, tensors: list[Tensor] | tuple[Tensor, ...]) -> None:
+        for each in tensors:
+            slot = self._slots.get(each.untyped_storage().data_ptr()) if each.numel() else None
+            whole = each.is_contiguous() and each.nbytes == each.untyped_storage().nbytes()
+            if each.numel() and (slot is None or slot < len(self.given) or not whole):
+                self._fails("it returns a tensor that is not new")
+            self.outputs.append(Output(slot, tuple(each.shape), each.dtype))
+
+    def _check_memory(self) -> None:
+        returned = {output.slot for output in self.outputs}
+        taken = sum(size for slot, size in enumerate(self.sizes, len(self.given)) if slot not in returned)
+        if taken > MOST_MEMORY:
+            self._fails("it takes too much memory")
+
+    def _check_order(self) -> None:
+        """When it is done again all memory is the current stream's. So nothing may begin before what that stream did earlier,
+        with memory that may have been the same; and in the end it must have waited for the other."""
+        first = self.steps[0] if self.steps else Step(MAIN)
+        if first.stream != MAIN or first.launch is None or first.launch.early:
+            self._fails("it does not begin with a kernel that waits for all before it")
+        if len(self._streams) == 1:
+            return
+        side = another(self.device, BESIDE)
+        if side is None or self._streams[SIDE:] != [side.cuda_stream]:
+            self._fails("it uses other streams")
+        beside = [(at, step) for at, step in enumerate(self.steps) if step.stream == SIDE]
+        if any(step.call for _, step in beside):
+            self._fails("it calls operations beside it")
+        if not beside[0][1].waits:
+            self._fails("what is beside it does not begin after it")
+        at, last = beside[-1]
+        done = last.event is not None and last.launch is None and not last.waits
+        if not done or not any(step == Step(MAIN, event=last.event, waits=True) for step in self.steps[at:]):
+            self._fails("what is beside it is not waited for")
+
+
+WORD = struct.Struct("q")
+
+
+def _numbers(argument: _launch.Argument) -> tuple[tuple[int, ...] | None, struct.Struct]:
+    """Of an argument of a kernel, and how they are laid out."""
+    if isinstance(argument, ctypes.Structure):
+        return getattr(argument, "numbers", None), _launch.layout(type(argument))
+    return (_launch.word(argument),), WORD
+
+
+@functools.cache
+def _places(letters: str) -> tuple[int, ...]:
+    """Where the numbers of a structure are."""
+    return tuple(struct.calcsize(letters[: at + 1]) - struct.calcsize(letters[at]) for at in range(len(letters)))
+
+
+class _Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Sees what torch is asked to do."""
+
+    def __init__(self, tape: Tape) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._tape = tape
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func.overloadpacket in MEMORY:
+            self._tape.asked_for(found)
+        elif not func.is_view:
+            self._tape.did(func, args, kwargs or {})
+        return found
+
+
+MEMORY = {getattr(torch.ops.aten, name) for name in ("empty", "empty_like", "empty_strided", "new_empty")}
