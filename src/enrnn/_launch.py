@@ -111,6 +111,10 @@ def address(tensor: torch.Tensor) -> int:
     return tensor.data_ptr() if thread.witness is None else thread.witness.address(tensor)
 
 
+class Bits(int):
+    """A number of another kind, as the integer of the same bits."""
+
+
 Kind = TypeVar("Kind", bound=ctypes.Structure)
 
 

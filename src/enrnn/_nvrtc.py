@@ -4,6 +4,7 @@ It needs `cuda-bindings` (the extra `enrnn[cuda]`) and NVRTC, which a CUDA build
 """
 
 import contextlib
+import functools
 import hashlib
 import os
 import tempfile
@@ -19,6 +20,7 @@ PORTABLE_CLUSTER = 8
 OVERLAP = Path(__file__).with_name("overlap.cu")
 
 
+@functools.cache
 def text(*files: Path) -> str:
     """The kernels of these files, one after the other, and before them how kernels overlap, which any of them may use."""
     return "\n".join(file.read_text(encoding="utf-8") for file in (OVERLAP, *files))

@@ -29,8 +29,8 @@ from ._tape import SIDE, Launch, Tape, View
 MOST_PROGRAMS = 256
 """That are kept of a function; the one that was not called for the longest time goes first."""
 
-ALIGNED = 64
-"""Numbers of four bytes, at multiples of which memory begins."""
+ALIGNED = 256
+"""Bytes, at multiples of which memory begins."""
 
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
@@ -39,7 +39,7 @@ Found = TypeVar("Found")
 def replayed(function: Callable[Given, Found]) -> Callable[Given, Found]:
     """A decorator for functions of tensors, the first argument one of them, and of other things that can be compared. They return
     new tensors, and change none."""
-    known: OrderedDict[Any, Program | Tape | bool] = OrderedDict()
+    known = _known[function] = OrderedDict()
 
     @functools.wraps(function)
     def run(*arguments: Any) -> Any:
@@ -61,6 +61,10 @@ def replayed(function: Callable[Given, Found]) -> Callable[Given, Found]:
         return found
 
     return run  # type: ignore[return-value]
+
+
+_known: dict[Callable[..., Any], "OrderedDict[Any, Program | Tape | bool]"] = {}
+"""Of each function, by what calls are like: how to replay them, what one did, that there was one, or that they cannot be."""
 
 
 def _alike(arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -96,19 +100,18 @@ class Program:
         self._beside = any(step.stream == SIDE for step in tape.steps)
         returned = {output.slot for output in tape.outputs}
         self.first = [0] * (len(tape.given) + len(tape.sizes))
-        """Where each slot begins in its tensor, for all that a call has for itself is in one. In numbers of four bytes, as is
-        the size of that."""
+        """Where each slot begins in its tensor, in bytes: all that a call has for itself is in one."""
         self._size = 0
         for slot, size in enumerate(tape.sizes, len(tape.given)):
             if slot not in returned:
                 self.first[slot] = self._size
-                self._size += -(-size // (4 * ALIGNED)) * ALIGNED
+                self._size += -(-size // ALIGNED) * ALIGNED
         self._thread = _Thread()
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
         like = arguments[0]
         found = [like.new_empty(output.shape, dtype=output.dtype) for output in self._outputs]
-        memory = like.new_empty(self._size, dtype=torch.float32)
+        memory = like.new_empty(self._size, dtype=torch.uint8)
         tensors = [arguments[index] for index in self._given] + [memory] * self._asked_for
         for output, tensor in zip(self._outputs, found, strict=True):
             if output.slot is not None:
@@ -169,7 +172,7 @@ class _Ready:
         pointers = (ctypes.c_void_p * len(launch.places))(*(first + place for place in launch.places))
         self._kept.append(pointers)
         for place, slot, offset in launch.addresses:
-            self._addresses.append(((at + place) // 8, slot, 4 * self._first[slot] + offset))
+            self._addresses.append(((at + place) // 8, slot, self._first[slot] + offset))
         return LAUNCH, config, launch.kernel.function, ctypes.addressof(pointers)
 
     def run(self, tensors: list[Tensor], streams: tuple[int, int]) -> None:
@@ -199,6 +202,8 @@ class _Ready:
         """Of a call."""
         if type(operand) is not View:
             return operand
-        slot, offset, shape, stride = operand
+        slot, offset, shape, stride, dtype = operand
         tensor = tensors[slot]
-        return tensor.as_strided(shape, stride, tensor.storage_offset() + self._first[slot] + offset)
+        if tensor.dtype != dtype:  # a part of what the call has for itself
+            tensor, offset = tensor.view(dtype), offset + self._first[slot] // dtype.itemsize
+        return tensor.as_strided(shape, stride, tensor.storage_offset() + offset)

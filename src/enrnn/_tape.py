@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import _launch
-from ._launch import Launched
+from ._launch import Bits, Launched
 from ._streams import BESIDE, another
 
 MOST_MEMORY = 2**26
@@ -73,6 +73,7 @@ class View(NamedTuple):
     offset: int
     shape: tuple[int, ...]
     stride: tuple[int, ...]
+    dtype: torch.dtype
 
 
 class Call(NamedTuple):
@@ -85,7 +86,7 @@ class Call(NamedTuple):
 
 OPERATIONS = {
     getattr(getattr(torch.ops.aten, name), overload)
-    for name, overload in (("mm", "out"), ("addmm", "out"), ("add_", "Tensor"), ("copy_", "default"))
+    for name, overload in (("mm", "out"), ("addmm", "out"), ("addmm_", "default"), ("add_", "Tensor"), ("copy_", "default"))
 }
 
 
@@ -191,10 +192,10 @@ class Tape:
         if not isinstance(operand, Tensor):
             return operand  # type: ignore[no-any-return]
         at = self.address(operand)
-        if operand.dtype != torch.float32 or not isinstance(at, Address):
+        if not isinstance(at, Address) or self._kept[at.slot].dtype != operand.dtype:
             self._fails("it calls operations on other numbers than its own")
             return 0
-        return View(at.slot, at.offset // 4, tuple(operand.shape), operand.stride())
+        return View(at.slot, at.offset // operand.itemsize, tuple(operand.shape), operand.stride(), operand.dtype)
 
     def address(self, tensor: Tensor) -> int:
         slot = self._slots.get(tensor.untyped_storage().data_ptr())
@@ -214,7 +215,7 @@ class Tape:
             for place, number in zip(_places(form.format), numbers, strict=True):
                 if isinstance(number, Address):
                     addresses.append((len(words) + place, number.slot, number.offset))
-                elif abs(number) >= LARGEST:
+                elif abs(number) >= LARGEST and not isinstance(number, Bits):
                     self._fails("it has an address of unknown origin")
                     return
             places.append(len(words))

@@ -9,7 +9,7 @@ import torch
 
 from enrnn import _nvrtc
 from enrnn.spectrum import _square
-from enrnn.spectrum._device import FUSED_UP_TO, _fused, _kernel, squaring_all_the_way, squaring_on_device
+from enrnn.spectrum._device import FUSED_UP_TO, _fused, _kernel, squaring_all_the_way, squaring_on_device, unpacked
 from tests._record import Recorder
 from tests.spectrum._matrices import EXTREMES, FAMILIES, in_random_basis
 from tests.spectrum.test_device import as_result, same_sign_is_told_apart
@@ -57,7 +57,7 @@ def test_the_kernel_equals_squaring_all_the_way_and_itself_to_the_bit(size: int)
     assert kernel is not None
     poison = torch.full((6 + 4 * size,), torch.nan, dtype=torch.float64, device="cuda")
     del poison  # so that what the kernel does not write shows as NaN
-    fused, again, chained = _fused(matrix, kernel), _fused(matrix, kernel), squaring_all_the_way(matrix)
+    fused, again, chained = *(unpacked(_fused(matrix, kernel)) for _ in range(2)), squaring_all_the_way(matrix)
     assert fused.certified
     assert chained.certified
     torch.testing.assert_close(fused.pair.eigenvalue, chained.pair.eigenvalue, rtol=1e-11, atol=0)

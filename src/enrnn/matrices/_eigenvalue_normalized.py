@@ -9,6 +9,7 @@ from .. import spectrum
 from .._checks import non_negative, one_of, square_matrix
 from .._operators import Operator
 from .._precision import capturing, recording
+from .._replay import replayed
 from .._streams import before_writing, elsewhere
 from . import _normalization
 from ._contract import Matrix, rotation_angles
@@ -102,17 +103,21 @@ class EigenvalueNormalized(Solved):
 
     def forward(self, original: Tensor) -> Tensor:
         square_matrix("the free matrix of EigenvalueNormalized", original)
-        outcome: tuple[Tensor, ...] = normalize_spectrum(original, self.normalizing, self.epsilon, self.solver)
+        kernels, looked = self._noting(original), False
+        if kernels is not None and not capturing(original) and self.solver != "dense":
+            outcome: tuple[Tensor, ...] = normalize_spectrum(original, self.normalizing, self.epsilon, UNSEEN)
+            looked = bool(outcome[-2])  # the only look at a value that it takes, if all is well
+        if not looked:
+            outcome = normalize_spectrum(original, self.normalizing, self.epsilon, self.solver)
         matrix, radius, _, switched, applied, simple, fell_back, certified, finite = outcome
-        kernels = self._noting(original)
+        if not looked and (kernels is None or not capturing(original)):
+            self._flag(original, finite, certified)
         if kernels is not None:
             seen = (finite, certified, switched, applied, simple, fell_back, radius.detach())
             kept = (self.not_finite, self.uncertified, self.normalizing, self.nearly_defective, self.fallbacks, self.radius)
             with elsewhere(original):
                 kernels.note(1, 1, *seen, *kept, int(self.training), early=not before_writing())
-            return matrix
-        self._flag(original, finite, certified)
-        if self.training:
+        elif self.training:
             self.normalizing.copy_(switched)
             self.nearly_defective.add_(applied & ~simple)
             self.fallbacks.add_(fell_back)
@@ -120,13 +125,13 @@ class EigenvalueNormalized(Solved):
         return matrix
 
     def _noting(self, original: Tensor) -> _normalization.Kernels | None:
-        """In a graph, a kernel that notes what was found, if there is one."""
-        alike = self.radius.dtype == original.dtype
-        return _normalization.kernels_for(original) if capturing(original) and alike else None
+        """A kernel that notes what was found, if there is one."""
+        alike = self.radius.dtype == original.dtype and self.radius.device == original.device
+        return _normalization.kernels_for(original) if alike and not recording(original) else None
 
     def _by_kernels_alone(self, original: Tensor) -> bool:
         """Whether `W` is formed, in a graph, by the operator and a kernel that notes what it found, and by nothing else."""
-        return type(self) is EigenvalueNormalized and self._noting(original) is not None
+        return type(self) is EigenvalueNormalized and capturing(original) and self._noting(original) is not None
 
     def right_inverse(self, matrix: Tensor) -> Tensor:
         """`T = W`, which `forward` takes back to `W` while not normalising, and to `W/ρ(W)` afterwards.
@@ -177,6 +182,10 @@ def _forget_what_is_not_saved(matrix: EigenvalueNormalized, keys: object) -> Non
     matrix.uncertified = torch.zeros_like(matrix.normalizing)
 
 
+UNSEEN = "unseen"
+"""In place of a solver: the fast one, at whose result nobody looks before it is used. It may come out uncertified."""
+
+
 @Operator
 def normalize_spectrum(
     T: Tensor, normalizing: Tensor, epsilon: float, solver: str
@@ -195,6 +204,13 @@ def _normalized(
     T: Tensor, normalizing: Tensor, epsilon: float, solver: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     kernels = _normalization.kernels_for(T)
+    if solver == UNSEEN:
+        found = () if kernels is None else _unseen(T, normalizing, spectrum.probes_on_device(T), epsilon)
+        if found:
+            W, radius, derivative, switched, applied, simple, finite, numbers = found
+            certified = spectrum.unpacked(numbers).certified
+            return W, radius, derivative, switched, applied, simple, torch.zeros_like(normalizing), certified, finite
+        solver = "auto"
     largest = torch.linalg.vector_norm(T, float("inf")) if kernels is None else _normalization.largest(kernels, T)
     if not capturing(T) and not torch.isfinite(largest).all():
         nothing = torch.zeros_like(T)
@@ -208,8 +224,8 @@ def _normalized(
         exact = spectrum.working_matrix(T)
         pair, fell_back, certified = spectrum.solve(exact, solver, accuracy)
     if kernels is not None:
-        found = _normalization.normalized(kernels, T, largest, pair, certified, normalizing, epsilon)
-        W, radius, derivative, switched, applied, simple, finite = found
+        done = _normalization.normalized(kernels, T, largest, pair, certified, normalizing, epsilon)
+        W, radius, derivative, switched, applied, simple, finite = done
         return W, radius, derivative, switched, applied, simple, fell_back, certified, finite
     radius = pair.radius
     switched = normalizing | (radius > 1).to(T.device)  # an uncertified radius is zero
@@ -230,6 +246,20 @@ def _normalized(
         certified.to(T.device),
         torch.isfinite(largest),
     )
+
+
+@replayed
+def _unseen(T: Tensor, normalizing: Tensor, probes: Tensor | None, epsilon: float) -> tuple[Tensor, ...]:
+    """By kernels alone: what `_normalization.normalized` gives, and the numbers of the solver; nothing if that has no kernel."""
+    kernels = _normalization.kernels_for(T)
+    assert kernels is not None
+    largest = _normalization.largest(kernels, T)
+    single = largest if T.dtype == torch.float32 else None
+    numbers = spectrum.numbers_on_device(T, probes, spectrum.accuracy_for(T.dtype), single)
+    if numbers is None:
+        return ()
+    pair, certified = spectrum.unpacked(numbers)
+    return *_normalization.normalized(kernels, T, largest, pair, certified, normalizing, epsilon), numbers
 
 
 @normalize_spectrum.register_fake

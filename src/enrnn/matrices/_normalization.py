@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .._kernels import KernelsFor
-from .._launch import Kernel
+from .._launch import Bits, Kernel
 from ..spectrum import Dominant
 
 SOURCE = Path(__file__).with_name("normalize.cu")
@@ -70,6 +70,6 @@ def _blocks(matrix: Tensor) -> int:
     return -(-matrix.numel() // (4 * THREADS))
 
 
-def _bits(number: float) -> int:
-    """A float64 as the integer of the same bits: a kernel's arguments are integers and tensors here."""
-    return int(struct.unpack("<q", struct.pack("<d", number))[0])
+def _bits(number: float) -> Bits:
+    """A float64: a kernel's arguments are integers and tensors here."""
+    return Bits(struct.unpack("<q", struct.pack("<d", number))[0])

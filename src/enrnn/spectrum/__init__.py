@@ -3,6 +3,9 @@
 from ._dense import Dominant as Dominant
 from ._dense import accuracy_for as accuracy_for
 from ._dense import dominant as dominant
+from ._device import numbers_on_device as numbers_on_device
+from ._device import probes_on_device as probes_on_device
+from ._device import unpacked as unpacked
 from ._solve import SOLVERS as SOLVERS
 from ._solve import solve as solve
 from ._solve import working_matrix as working_matrix

@@ -87,13 +87,19 @@ def kernels_for(matrix: Tensor, core_source: str, core_shared: int) -> Kernels |
         first = _nvrtc.load(source, dict.fromkeys(names, 0), device)
         core = _nvrtc.load(core_source, {"core_power": core_shared}, device, TILES=2, BLOCKS=1)
         _kernels[device] = Kernels._make([*first, *core, _square.kernels_for(device)])
-    if (matrix.shape[-1], device) not in _probes:
+    return _kernels[device]
+
+
+def probes_for(matrix: Tensor) -> Tensor | None:
+    """Ω; making it is not allowed while a graph is captured."""
+    key = matrix.shape[-1], matrix.device
+    if key not in _probes:
         if capturing(matrix):
             return None
         generator = torch.Generator().manual_seed(matrix.shape[-1])
         numbers = torch.randn(matrix.shape[-1], WIDTH, dtype=torch.float64, generator=generator)
-        _probes[matrix.shape[-1], device] = numbers.to(device)
-    return _kernels[device]
+        _probes[key] = numbers.to(matrix.device)
+    return _probes[key]
 
 
 def parts(accuracy: float) -> int:
@@ -101,10 +107,12 @@ def parts(accuracy: float) -> int:
     return round(1 / accuracy)
 
 
-def compressed(matrix: Tensor, kernels: Kernels, squarings: int, accuracy: float, largest: Tensor | None = None) -> Tensor:
+def compressed(
+    matrix: Tensor, probes: Tensor, kernels: Kernels, squarings: int, accuracy: float, largest: Tensor | None = None
+) -> Tensor:
     """The numbers that `spectral_radius.cu` gives for a small matrix: ρ, condition, λ, certified, unused, u and v.
 
-    The matrix is in float64 or, if its `largest` entries are given, which `normalize.cu` finds, in float32.
+    The matrix is in float64 or, if its `largest` entries are given, which `normalize.cu` finds, in float32. `probes` are Ω.
     """
     given, m = matrix.contiguous(), matrix.shape[-1]
     matrix = torch.empty(m, m, dtype=torch.float64, device=given.device)
@@ -119,14 +127,14 @@ def compressed(matrix: Tensor, kernels: Kernels, squarings: int, accuracy: float
     power = _plainly_squared(scaled, before) if squares is None else _square.squared(scaled, before, squares)
     there_is_room()
 
-    X = power @ _probes[m, matrix.device]
+    X = torch.mm(power, probes, out=torch.empty_like(probes))
     M, inner, K = matrix.new_empty(3, WIDTH, WIDTH)
     for last in (False, False, True):
         kernels.inner(SQUARES, 512, X, WIDTH, 1, X, WIDTH, 1, inner, m, early=True)
         kernels.orthonormalizer(1, 256, inner, M, int(last), early=True)
         Z, X = X, torch.empty_like(X)
         kernels.apply(-(-m // 8), 256, Z, M, X, m, early=True)
-    R = X.mT @ power
+    R = torch.mm(X.mT, power, out=power.new_empty(WIDTH, m))
     right, left, exponent = matrix.new_empty(2, WIDTH), matrix.new_empty(2, WIDTH), matrix.new_empty(())
     kernels.inner(SQUARES, 512, R, 1, m, X, WIDTH, 1, inner, m)  # not early: R is there, then, for the one after the next
     kernels.core_power(1, 512, inner, K, right, left, exponent, squarings - before, early=True)

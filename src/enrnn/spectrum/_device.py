@@ -16,7 +16,7 @@ from torch import Tensor
 from .. import _nvrtc
 from .._launch import Kernel
 from .._precision import capturing
-from ._compressed import Kernels, compressed, kernels_for, parts
+from ._compressed import Kernels, compressed, kernels_for, parts, probes_for
 from ._dense import Dominant, power_of_two_above
 from ._powers import UNIT
 from ._squaring import DOUBT
@@ -58,13 +58,29 @@ def squaring_on_device(matrix: Tensor, accuracy: float = 1e-12, largest: Tensor 
 
     Unlike `_certificate.py`, this takes the effect of rounding on the powers from its order of magnitude, not from a bound.
     """
+    found = numbers_on_device(matrix, probes_on_device(matrix), accuracy, largest)
+    return squaring_all_the_way(matrix.double(), accuracy) if found is None else unpacked(found)
+
+
+def probes_on_device(matrix: Tensor) -> Tensor | None:
+    """What the kernels need beside the matrix, if anything."""
+    return probes_for(matrix) if matrix.is_cuda and matrix.shape[-1] > FUSED_UP_TO else None
+
+
+def numbers_on_device(
+    matrix: Tensor, probes: Tensor | None, accuracy: float = 1e-12, largest: Tensor | None = None
+) -> Tensor | None:
+    """What the kernels write, for `unpacked`; None if there are no kernels for it now."""
     if matrix.shape[-1] > FUSED_UP_TO:
         kernels = _compression(matrix)
-        if kernels is not None:
-            return _unpacked(compressed(matrix, kernels, MOST_SQUARINGS, accuracy, largest))
-    matrix = matrix.double()
+        if kernels is None or probes is None:
+            return None
+        return compressed(matrix, probes, kernels, MOST_SQUARINGS, accuracy, largest)
     kernel = _kernel(matrix)
-    return squaring_all_the_way(matrix, accuracy) if kernel is None else _fused(matrix, kernel, accuracy)
+    if kernel is None:
+        return None
+    exact = matrix if matrix.dtype == torch.float64 else torch.empty_like(matrix, dtype=torch.float64).copy_(matrix)
+    return _fused(exact, kernel, accuracy)
 
 
 def _kernel(matrix: Tensor) -> Kernel | None:
@@ -128,14 +144,14 @@ def _warn(error: RuntimeError) -> None:
     warnings.warn(f"the kernel for the spectral radius is replaced by torch operations: {error}", stacklevel=3)
 
 
-def _fused(matrix: Tensor, kernel: Kernel, accuracy: float = 1e-12) -> Found:
+def _fused(matrix: Tensor, kernel: Kernel, accuracy: float = 1e-12) -> Tensor:
     size = matrix.shape[-1]
     out = matrix.new_empty(6 + 4 * size)
     kernel(_blocks(-(-size // 32), matrix.device), 512, matrix.contiguous(), size, out, parts(accuracy))
-    return _unpacked(out)
+    return out
 
 
-def _unpacked(out: Tensor) -> Found:
+def unpacked(out: Tensor) -> Found:
     """What the kernels write: ρ, condition, λ, certified (as an integer), squarings, u, v."""
     pairs = torch.view_as_complex(out.view(-1, 2))
     size = (len(pairs) - 3) // 2
