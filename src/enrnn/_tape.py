@@ -19,7 +19,7 @@ from . import _launch
 from ._launch import Bits, Launched
 from ._streams import BESIDE, another
 
-MOST_MEMORY = 2**26
+MOST_MEMORY = 2**28
 """Bytes that a call may take for itself. When it is done again it has all of them from beginning to end, where it could use the
 same memory twice before; and what takes as much is not over before Python has launched it."""
 

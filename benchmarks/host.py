@@ -1,0 +1,194 @@
+"""What a call of the CUDA engine costs the host: Python's and torch's part of it. No GPU is needed.
+
+    python benchmarks/host.py [--sizes 50,32,310/720 …] [--json FILE]
+
+A size is T,B,q/s: steps, sequences, long-term and short-term units. Tensors are on the CPU and pass for an H200's; the driver
+does nothing, so that launches cost what it takes to tell of them. (A real driver adds a few microseconds for each, and torch's
+memory on a GPU is found in about the time that it takes here.) What is timed is the recurrence as one calls it, without a
+gradient, and with one of everything: each once as it is, which is to say replayed, and once with every decision made anew, in
+turns. Times are the least of many.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from enrnn import _launch, _nvrtc, _replay, _tape
+from enrnn.functional import long_short_recurrence
+from enrnn.recurrence import _beside, _cuda, _engines, _linked
+from enrnn.recurrence._shapes import Limits
+
+SIZES = ["750,50,96/64", "2020,20,172/20", "490,28,374/94", "50,32,310/720"]
+H200 = Limits(65536, 232448, (132, 66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7))
+
+
+class Stream:
+    device = torch.device("cpu")
+
+    def __init__(self, cuda_stream: int) -> None:
+        self.cuda_stream = self.stream_id = cuda_stream
+
+    def record_event(self) -> Event:
+        return Event()
+
+    def wait_event(self, event: Event) -> None:
+        pass
+
+
+class Event:
+    pass
+
+
+class On:
+    """What torch calls the current stream."""
+
+    main, side = Stream(1), Stream(2)
+    now = main
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        self.before, On.now = On.now, self.stream
+
+    def __exit__(self, *_: object) -> None:
+        On.now = self.before
+
+
+def pretend() -> None:
+    """That there is an H200."""
+    from cuda.bindings import driver
+
+    nothing = (0,)
+    event = driver.CUevent(1)
+    stand_in = SimpleNamespace(
+        CUlaunchConfig=driver.CUlaunchConfig,
+        CUlaunchAttribute=driver.CUlaunchAttribute,
+        CUlaunchAttributeID=driver.CUlaunchAttributeID,
+        CUevent_flags=driver.CUevent_flags,
+        cuCtxGetCurrent=lambda: (0, 1),
+        cuEventCreate=lambda flags: (0, event),
+        cuEventRecord=lambda event, stream: nothing,
+        cuStreamWaitEvent=lambda stream, event, flags: nothing,
+        cuLaunchKernelEx=lambda config, function, pointers, extra: nothing,
+    )
+    chip = SimpleNamespace(multi_processor_count=H200.clusters[0], shared_memory_per_block_optin=H200.shared, major=9, minor=0)
+    for place, replaced in {
+        _launch: {"driver": lambda: stand_in, "driver_version": lambda: 13000},
+        _nvrtc: {"load": loaded, "room_of": lambda device: (H200.registers, H200.shared)},
+        _cuda: {"limits_of": lambda device: H200, "unavailable": lambda device: None},
+        _engines: {"why_not": lambda *_: None},
+        _linked: {"Joined": _beside.Joined},
+        _beside: {"another": lambda device, number: On.side, "index_of": lambda device: 0},
+        _replay: {"another": lambda device, number: On.side},
+        _tape: {"another": lambda device, number: On.side},
+        Tensor: {"is_cuda": property(lambda tensor: True), "get_device": lambda tensor: 0},
+        torch._C: {"_cuda_getCurrentRawStream": lambda index: On.now.cuda_stream},
+        torch.cuda: {
+            "current_device": lambda: 0,
+            "current_stream": lambda device=None: On.now,
+            "Event": Event,
+            "get_device_capability": lambda device=None: (9, 0),
+            "get_device_properties": lambda device=None: chip,
+            "is_current_stream_capturing": lambda: False,
+            "stream": On,
+        },
+    }.items():
+        for name, instead in replaced.items():
+            setattr(place, name, instead)
+
+
+def keep_memory() -> None:
+    """As torch does on a GPU: what was freed is given out again, and not back to the system. (Of the C library of Linux.)"""
+    most_mapped, least_given_back = -4, -1
+    options = ctypes.CDLL(None).mallopt
+    options(most_mapped, 0)
+    options(least_given_back, 2**31 - 1)
+
+
+def loaded(source: str, kernels: dict[str, int], device: torch.device, **defines: int) -> list[_launch.Kernel]:
+    return [_launch.Kernel(name, shared, torch.device("cuda", 0), 1) for name, shared in kernels.items()]
+
+
+def calls(text: str) -> dict[str, Callable[[], object]]:
+    """The recurrence of a size, without a gradient and with it."""
+    steps, batch, units = text.split(",")
+    T, B, (q, s) = int(steps), int(batch), map(int, units.split("/"))
+    sizes = [(T, B, q + s), (q, q), (q, s), (s, s), (q + s,), (B, q + s)]
+    leaves = [torch.randn(size).requires_grad_() for size in sizes]
+    upstream = torch.randn(T, B, q + s)
+
+    def forward() -> object:
+        with torch.no_grad():
+            return long_short_recurrence(*leaves, "modrelu", backend="cuda")
+
+    def train() -> object:
+        return torch.autograd.grad(long_short_recurrence(*leaves, "modrelu", backend="cuda"), leaves, upstream)
+
+    return {"forward": forward, "forward and backward": train}
+
+
+def measure(works: dict[str, Callable[[], object]], rounds: int = 40, times: int = 50) -> dict[str, float]:
+    """Microseconds of each, in turns, the least of all rounds."""
+    least = dict.fromkeys(works, float("inf"))
+    for _ in range(rounds):
+        for name, work in works.items():
+            begin = time.perf_counter()
+            for _ in range(times):
+                work()
+            least[name] = min(least[name], 1e6 * (time.perf_counter() - begin) / times)
+    return least
+
+
+def anew(work: Callable[[], object]) -> Callable[[], object]:
+    """With nothing replayed."""
+    usual = _replay.replayable
+
+    def run() -> object:
+        _replay.replayable = lambda like: False
+        try:
+            return work()
+        finally:
+            _replay.replayable = usual
+
+    return run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sizes", nargs="+", default=SIZES)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    keep_memory()
+    pretend()
+    products: Any = torch.addmm
+    torch.addmm = lambda *_, out: out  # type: ignore[assignment]  # what is timed is not what a CPU multiplies
+    rows = []
+    print(f"{'us of the host':>16} {'forward':>9} {'anew':>7} {'forward and backward':>22} {'anew':>7}")
+    for text in options.sizes:
+        works = calls(text)
+        found = measure({**works, **{f"{name}, anew": anew(work) for name, work in works.items()}})
+        rows.append({"size": text, **found})
+        print(
+            f"{text:>16} {found['forward']:9.0f} {found['forward, anew']:7.0f} "
+            f"{found['forward and backward']:22.0f} {found['forward and backward, anew']:7.0f}",
+            flush=True,
+        )
+    torch.addmm = products
+    if options.json:
+        options.json.write_text(json.dumps({"torch": torch.__version__, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
