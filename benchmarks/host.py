@@ -78,6 +78,7 @@ def pretend() -> None:
         CUevent_flags=driver.CUevent_flags,
         cuCtxGetCurrent=lambda: (0, 1),
         cuEventCreate=lambda flags: (0, event),
+        cuEventDestroy=lambda event: nothing,
         cuEventRecord=lambda event, stream: nothing,
         cuStreamWaitEvent=lambda stream, event, flags: nothing,
         cuLaunchKernelEx=lambda config, function, pointers, extra: nothing,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -38,14 +39,19 @@ class Driver:
     def __init__(self) -> None:
         self.log: list[str] = []
         self.fails = False
-        self.events, self.marked = 0, dict[int, int]()
+        self.events = self.last = 0
+        self.marked: dict[int, int] = {}
 
     def cuCtxGetCurrent(self) -> tuple[int, int]:
         return 0, 1
 
     def cuEventCreate(self, flags: int) -> tuple[int, Any]:
-        self.events += 1
-        return 0, driver.CUevent(self.events)
+        self.events, self.last = self.events + 1, self.last + 1
+        return 0, driver.CUevent(self.last)
+
+    def cuEventDestroy(self, event: Any) -> tuple[int]:
+        self.events -= 1
+        return (0,)
 
     def cuEventRecord(self, event: Any, stream: int) -> tuple[int]:
         self.marked[int(event)] = len(self.log)
@@ -108,6 +114,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     fake = Driver()
     monkeypatch.setattr(_launch, "driver", lambda: fake)
     monkeypatch.setattr(_launch, "driver_version", lambda: 13000)
+    monkeypatch.setattr(_launch.thread, "events", {})
     monkeypatch.setattr(_replay, "replayable", lambda like: True)
     for module in (_replay, _tape):
         monkeypatch.setattr(module, "another", lambda device, number: SIDE)
@@ -492,6 +499,17 @@ def test_what_was_not_called_for_long_is_forgotten(monkeypatch: pytest.MonkeyPat
     assert run.times == 6 * 3
     run(torch.randn(2, 5), torch.randn(2, 5))
     assert run.times == 6 * 3 + 1
+
+
+def test_events_are_not_kept_for_what_is_forgotten(fake: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_replay, "MOST_PROGRAMS", 2)
+    run = Counted(beside)
+    for rows in range(1, 6):
+        for _ in range(4):
+            run(torch.randn(rows), torch.randn(rows))
+    gc.collect()
+    of_this_thread = len(_launch.thread.events)
+    assert fake.events <= of_this_thread + 2 * 2  # two for each program that is kept
 
 
 def test_threads_do_not_get_in_one_another_s_way() -> None:

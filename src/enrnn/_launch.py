@@ -224,6 +224,12 @@ def new_event() -> Any:
     return checked(driver().cuEventCreate(int(driver().CUevent_flags.CU_EVENT_DISABLE_TIMING)))[0]
 
 
+def forget_events(events: list[Any]) -> None:
+    """That nobody will wait for any more."""
+    for event in events:
+        checked(driver().cuEventDestroy(event))
+
+
 def mark(stream: torch.cuda.Stream) -> Any:
     """An event, for `wait_for`, that happens when all is done that has been launched on the stream."""
     event = stream.record_event()

@@ -13,6 +13,7 @@ of the host does not matter.
 import ctypes
 import functools
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
@@ -151,7 +152,8 @@ class _Ready:
         self._streams: tuple[int, ...] = ()
         """That they were told."""
         self._actions: list[tuple[int, Any, Any, Any]] = []
-        events = {step.event: _launch.new_event() for step in program.steps if step.event is not None}
+        events = [_launch.new_event() for _ in {step.event for step in program.steps if step.event is not None}]
+        weakref.finalize(self, _launch.forget_events, events).atexit = False
         at = 0
         for step in program.steps:
             event = None if step.event is None else events[step.event]
