@@ -262,8 +262,9 @@ class Tape:
     def _check_order(self) -> None:
         """When it is done again all memory is the current stream's. So nothing may begin before what that stream did earlier,
         with memory that may have been the same; and in the end it must have waited for the other."""
-        first = self.steps[0] if self.steps else Step(MAIN)
-        if first.stream != MAIN or first.launch is None or first.launch.early:
+        launches = [step.launch for step in self.steps if step.launch is not None]
+        first = self.steps[0] if launches else Step(SIDE)
+        if first.stream != MAIN or launches[0].early or (first.event is not None and first.launch is None):
             self._fails("it does not begin with a kernel that waits for all before it")
         if len(self._streams) == 1:
             return

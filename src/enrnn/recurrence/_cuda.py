@@ -167,7 +167,12 @@ def forbid_loading() -> None:
 
 def in_rows(tensor: Tensor) -> Tensor:
     """The kernel takes any strides but the last."""
-    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+    return tensor if tensor.stride(-1) == 1 else _copied(tensor, tensor.dtype)
+
+
+def _copied(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Without gaps, and in two operations of which a replayed call can do both."""
+    return torch.empty(tensor.shape, dtype=dtype, device=tensor.device).copy_(tensor)
 
 
 def _from(tensor: Tensor | None, unit: int) -> tuple[int, ...]:
@@ -180,7 +185,8 @@ def as_vector(values: Tensor | None) -> Tensor | None:
     """A bias, or lengths as 64-bit integers, without gaps."""
     if values is None:
         return None
-    return (values if values.is_floating_point() else values.long()).contiguous()
+    dtype = values.dtype if values.is_floating_point() else torch.int64
+    return values if values.dtype == dtype and values.is_contiguous() else _copied(values, dtype)
 
 
 class Block(ctypes.Structure):

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from .._operators import Operator
 from .._precision import autocasting, recording
+from .._replay import replayed
 from . import _gram, _product
 from ._bias import sum_of_rows
 from ._cuda import in_rows
@@ -52,6 +53,7 @@ def _meant_for(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
 
 
 @Operator
+@replayed
 def projection(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     if weight is None or not _by_tensor_cores(x, weight.mT):
         return plainly_projected(x, weight, bias).contiguous()
@@ -64,6 +66,7 @@ def _(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 
 
 @Operator
+@replayed
 def projection_backward(
     gradient: Tensor, x: Tensor | None, weight: Tensor | None, of_bias: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,7 +76,8 @@ def projection_backward(
     grad_x, grad_weight, grad_bias = (gradient.new_empty(0) for _ in range(3))
     if weight is not None:
         product = _product.product if _by_tensor_cores(rows, weight) else torch.mm
-        grad_x = product(rows, weight).view(*gradient.shape[:-1], weight.shape[1])
+        grad_x = product(rows, weight, out=rows.new_empty(rows.shape[0], weight.shape[1]))
+        grad_x = grad_x.view(*gradient.shape[:-1], weight.shape[1])
     if x is not None:
         grad_weight = _weight_gradient(rows, x.flatten(0, -2), x.shape[-2] if x.dim() > 2 else 1)
     if of_bias:
@@ -94,7 +98,7 @@ def _weight_gradient(rows: Tensor, given: Tensor, sequences: int) -> Tensor:
         return _gram.gram(rows, given)
     if sequences >= _gram.FEWEST and _product.pays(rows.mT, given):
         return _product.product(rows.mT, given)
-    return rows.mT @ given
+    return torch.mm(rows.mT, given, out=rows.new_empty(rows.shape[1], given.shape[1]))
 
 
 def _by_tensor_cores(a: Tensor, b: Tensor) -> bool:
