@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -121,6 +120,12 @@ def loaded(source: str, kernels: dict[str, int], device: torch.device, **defines
     return [_launch.Kernel(name, shared, torch.device("cuda", 0), 1) for name, shared in kernels.items()]
 
 
+def one_entry(added: Tensor, a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:
+    """In place of a product: a call of torch's too, but what is timed is not how a CPU multiplies."""
+    out[:1, :1].copy_(added[:1, :1])
+    return out
+
+
 def calls(text: str) -> dict[str, Callable[[], object]]:
     """The recurrence of a size, without a gradient and with it."""
     steps, batch, units = text.split(",")
@@ -173,8 +178,7 @@ def main() -> None:
     torch.set_num_threads(1)
     keep_memory()
     pretend()
-    products: Any = torch.addmm
-    torch.addmm = lambda *_, out: out  # type: ignore[assignment]  # what is timed is not what a CPU multiplies
+    torch.addmm = one_entry  # type: ignore[assignment]
     rows = []
     print(f"{'us of the host':>16} {'forward':>9} {'anew':>7} {'forward and backward':>22} {'anew':>7}")
     for text in options.sizes:
@@ -186,7 +190,6 @@ def main() -> None:
             f"{found['forward and backward']:22.0f} {found['forward and backward, anew']:7.0f}",
             flush=True,
         )
-    torch.addmm = products
     if options.json:
         options.json.write_text(json.dumps({"torch": torch.__version__, "rows": rows}, indent=2) + "\n", encoding="utf-8")
 

@@ -62,6 +62,16 @@ def has_cuda() -> bool:
     return torch.cuda.is_available()
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_known_of_calls(request: pytest.FixtureRequest) -> None:
+    """On a GPU calls are replayed as they were: what one test has replaced is not to be met again in another."""
+    if request.node.get_closest_marker("gpu"):
+        from enrnn import _replay
+
+        for known in _replay._known.values():
+            known.clear()
+
+
 @pytest.fixture(scope="session")
 def full(pytestconfig: pytest.Config) -> bool:
     """Whether this is the second tier, in which a test raises its counts."""

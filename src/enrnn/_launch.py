@@ -6,6 +6,7 @@ waits for. So what the driver wants to be told is laid out once for each kernel,
 
 import ctypes
 import functools
+import os
 import struct
 import threading
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -224,10 +225,10 @@ def new_event() -> Any:
     return checked(driver().cuEventCreate(int(driver().CUevent_flags.CU_EVENT_DISABLE_TIMING)))[0]
 
 
-def forget_events(events: list[Any]) -> None:
-    """That nobody will wait for any more."""
-    for event in events:
-        checked(driver().cuEventDestroy(event))
+def forget_events(events: list[Any], process: int) -> None:
+    """That nobody will wait for any more; they belong to a process, and not to one that was forked from it."""
+    for event in events if os.getpid() == process else ():
+        driver().cuEventDestroy(event)
 
 
 def mark(stream: torch.cuda.Stream) -> Any:

@@ -10,9 +10,10 @@ without any decisions. Those that do something else are never replayed, nor is a
 of the host does not matter.
 """
 
+import contextlib
 import ctypes
 import functools
-import threading
+import os
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
@@ -46,14 +47,16 @@ def replayed(function: Callable[Given, Found]) -> Callable[Given, Found]:
     def run(*arguments: Any) -> Any:
         key = _alike(arguments)
         now = None if key is None else known.get(key)
+        if now is not None:
+            with contextlib.suppress(KeyError):  # another thread may have had to make room
+                known.move_to_end(key)
         if type(now) is Program:
-            known.move_to_end(key)
             return now(arguments)
         if key is None or now is False:
             return function(*arguments)  # type: ignore[call-arg]
         if now is None:  # most often it will not come again
             known[key] = True
-            if len(known) > MOST_PROGRAMS:
+            while len(known) > MOST_PROGRAMS:
                 known.popitem(last=False)
             return function(*arguments)  # type: ignore[call-arg]
         tape = Tape(arguments)
@@ -71,7 +74,7 @@ _known: dict[Callable[..., Any], "OrderedDict[Any, Program | Tape | bool]"] = {}
 def _alike(arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """The same for two calls that launch the same kernels; None if it cannot be told, or this one is not to be replayed."""
     like = arguments[0]
-    if not replayable(like):
+    if not replayable(like) or _launch.thread.witness is not None:  # then it is a part of another call, which is watched
         return None
     found: list[Any] = [like.device, lower_precision()]
     for each in arguments:
@@ -100,14 +103,15 @@ class Program:
         self._context = next(step.launch.kernel.context for step in tape.steps if step.launch is not None)
         self._beside = any(step.stream == SIDE for step in tape.steps)
         returned = {output.slot for output in tape.outputs}
-        self.first = [0] * (len(tape.given) + len(tape.sizes))
-        """Where each slot begins in its tensor, in bytes: all that a call has for itself is in one."""
+        self.own: dict[int, int] = {}
+        """The slots of what a call has for itself, all in one tensor, and where each begins in that, in bytes."""
         self._size = 0
         for slot, size in enumerate(tape.sizes, len(tape.given)):
             if slot not in returned:
-                self.first[slot] = self._size
+                self.own[slot] = self._size
                 self._size += -(-size // ALIGNED) * ALIGNED
-        self._thread = _Thread()
+        self._free: list[_Ready] = []
+        """Those that no thread is using now."""
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
         like = arguments[0]
@@ -120,18 +124,18 @@ class Program:
         _launch.use_context(self._context)
         current = torch._C._cuda_getCurrentRawStream(like.get_device())
         beside = another(like.device, BESIDE) if self._beside else None
-        free = self._thread.free
-        ready = free.pop() if free else _Ready(self)
-        ready.run(tensors, (current, current if beside is None else beside.cuda_stream))
-        free.append(ready)
+        try:
+            ready = self._free.pop()
+        except IndexError:  # another thread is at it
+            ready = _Ready(self)
+        try:
+            ready.run(tensors, current, beside)
+        except BaseException:
+            if beside is not None:  # memory is given back now
+                torch.cuda.current_stream(like.device).wait_stream(beside)
+            raise
+        self._free.append(ready)
         return found[0] if self._alone else tuple(found)
-
-
-class _Thread(threading.local):
-    """Those of this thread's that are not in use, which is all, unless a call is interrupted by another."""
-
-    def __init__(self) -> None:
-        self.free: list[_Ready] = []
 
 
 LAUNCH, CALL, MARK, WAIT = range(4)
@@ -141,7 +145,7 @@ class _Ready:
     """What is to be done, in memory of its own: from call to call only addresses change."""
 
     def __init__(self, program: Program) -> None:
-        self._first = program.first
+        self._own = program.own
         self._memory = ctypes.create_string_buffer(sum(len(step.launch.words) for step in program.steps if step.launch))
         self._words = memoryview(self._memory).cast("B").cast("q")
         self._addresses: list[tuple[int, int, int]] = []
@@ -153,7 +157,7 @@ class _Ready:
         """That they were told."""
         self._actions: list[tuple[int, Any, Any, Any]] = []
         events = [_launch.new_event() for _ in {step.event for step in program.steps if step.event is not None}]
-        weakref.finalize(self, _launch.forget_events, events).atexit = False
+        weakref.finalize(self, _launch.forget_events, events, os.getpid()).atexit = False
         at = 0
         for step in program.steps:
             event = None if step.event is None else events[step.event]
@@ -161,7 +165,7 @@ class _Ready:
                 self._actions.append(self._launch(step.launch, step.stream, event, at))
                 at += len(step.launch.words)
             elif step.call is not None:
-                self._actions.append((CALL, *step.call))
+                self._actions.append((CALL, step.call.operation, (step.call.operands, step.call.named), step.stream))
             else:
                 self._actions.append((WAIT if step.waits else MARK, step.stream, event, None))
 
@@ -174,15 +178,16 @@ class _Ready:
         pointers = (ctypes.c_void_p * len(launch.places))(*(first + place for place in launch.places))
         self._kept.append(pointers)
         for place, slot, offset in launch.addresses:
-            self._addresses.append(((at + place) // 8, slot, self._first[slot] + offset))
+            self._addresses.append(((at + place) // 8, slot, self._own.get(slot, 0) + offset))
         return LAUNCH, config, launch.kernel.function, ctypes.addressof(pointers)
 
-    def run(self, tensors: list[Tensor], streams: tuple[int, int]) -> None:
-        """With these for slots, on these streams."""
+    def run(self, tensors: list[Tensor], current: int, beside: torch.cuda.Stream | None) -> None:
+        """With these for slots; on the current stream, whose handle is given, and the one beside it, if that is used."""
         words, driver = self._words, _launch.driver()
         starts = [tensor.data_ptr() for tensor in tensors]
         for at, slot, offset in self._addresses:
             words[at] = starts[slot] + offset
+        streams = (current, current if beside is None else beside.cuda_stream)
         if streams != self._streams:
             for stream, config in self._configs:
                 config.hStream = streams[stream]
@@ -191,21 +196,28 @@ class _Ready:
             if kind == LAUNCH:
                 _launch.checked(driver.cuLaunchKernelEx(first, second, third, 0))
             elif kind == CALL:
-                first(
-                    *(self._operand(each, tensors) for each in second),
-                    **{name: self._operand(each, tensors) for name, each in third},
-                )
+                with torch.cuda.stream(beside) if third == SIDE else _NOTHING:
+                    self._call(first, second, tensors)
             elif kind == MARK:
                 _launch.checked(driver.cuEventRecord(second, streams[first]))
             else:
                 _launch.checked(driver.cuStreamWaitEvent(streams[first], second, 0))
+
+    def _call(self, operation: Any, operands: tuple[Any, Any], tensors: list[Tensor]) -> None:
+        given, named = operands
+        operation(
+            *(self._operand(each, tensors) for each in given), **{name: self._operand(each, tensors) for name, each in named}
+        )
 
     def _operand(self, operand: Any, tensors: list[Tensor]) -> Any:
         """Of a call."""
         if type(operand) is not View:
             return operand
         slot, offset, shape, stride, dtype = operand
-        tensor = tensors[slot]
-        if tensor.dtype != dtype:  # a part of what the call has for itself
-            tensor, offset = tensor.view(dtype), offset + self._first[slot] // dtype.itemsize
+        tensor, own = tensors[slot], self._own.get(slot)
+        if own is not None:
+            tensor, offset = tensor.view(dtype), offset + own // dtype.itemsize
         return tensor.as_strided(shape, stride, tensor.storage_offset() + offset)
+
+
+_NOTHING = contextlib.nullcontext()

@@ -19,9 +19,10 @@ from . import _launch
 from ._launch import Bits, Launched
 from ._streams import BESIDE, another
 
-MOST_MEMORY = 2**28
-"""Bytes that a call may take for itself. When it is done again it has all of them from beginning to end, where it could use the
-same memory twice before; and what takes as much is not over before Python has launched it."""
+MOST_MEMORY, MOST_ASKED_FOR = 2**28, 2**30
+"""Bytes that a call may take for itself, and with what it returns. When it is watched, or done again, it has all of them from
+beginning to end, where it could use the same memory twice before; and what takes as much is not over before Python has launched
+it."""
 
 LARGEST = 2**40
 """Numbers beyond are no sizes, but addresses whose origin was lost."""
@@ -131,8 +132,6 @@ class Tape:
         self._kept: list[Tensor] = []
         self._events: list[Any] = []
         self._streams = [torch.cuda.current_stream(self.device).cuda_stream]
-        for index in self.given:
-            self._add(arguments[index], arguments[index].data_ptr())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tape) and all(
@@ -144,64 +143,83 @@ class Tape:
 
     def watch(self, function: Callable[..., Found], arguments: tuple[Any, ...]) -> Found:
         """Call it, and write down what it does."""
-        outer, _launch.thread.witness = _launch.thread.witness, self
+        assert _launch.thread.witness is None
+        _launch.thread.witness = self
         try:
+            for index in self.given:
+                self._add(arguments[index], arguments[index].data_ptr())
             with _Watching(self):
                 found = function(*arguments)
+            for check in (self._return, self._check_memory, self._check_order):
+                if self.fault is None:
+                    check(found)
         finally:
-            _launch.thread.witness = outer
-        if outer is not None:
-            self._fails("it is a part of another that is watched")
-        self._returned([found] if isinstance(found, Tensor) else found)  # type: ignore[arg-type]
-        self.alone = isinstance(found, Tensor)
-        self._check_memory()
-        self._check_order()
-        self._kept.clear()
-        self._events.clear()
+            _launch.thread.witness = None
+            self._forget()
         return found
 
     def _fails(self, reason: str) -> None:
-        self.fault = self.fault or reason
+        """It is not watched any longer, and keeps nothing."""
+        self.fault = reason
+        _launch.thread.witness = None
+        self._forget()
+
+    def _forget(self) -> None:
+        for each in (self._kept, self._events, self._starts, self._slots):
+            each.clear()
 
     def _add(self, tensor: Tensor, start: int) -> None:
         """A slot for its memory."""
         beginning = tensor.untyped_storage().data_ptr()
+        if self.fault is not None:
+            return
         if beginning in self._slots:
             self._fails("two tensors share their memory")
+            return
         self._slots[beginning] = len(self._starts)
         self._starts.append(start)
         self._kept.append(tensor)  # so that its memory is not given out again meanwhile
 
     def asked_for(self, tensor: Tensor) -> None:
         """Memory, and so has it now."""
-        if tensor.numel():
-            self.sizes.append(tensor.untyped_storage().nbytes())
-            self._add(tensor, tensor.untyped_storage().data_ptr())
+        if self.fault is not None or not tensor.numel():
+            return
+        self.sizes.append(tensor.untyped_storage().nbytes())
+        if tensor.device != self.device or sum(self.sizes) > MOST_ASKED_FOR:
+            self._fails("it takes too much memory, or other memory")
+        self._add(tensor, tensor.untyped_storage().data_ptr())
 
     def did(self, operation: Any, operands: tuple[Any, ...], named: dict[str, Any]) -> None:
         """Something else."""
+        if self.fault is not None:
+            return
         if operation not in OPERATIONS:
             self._fails(f"it calls {operation}")
             return
-        written = Call(
-            operation, tuple(map(self._viewed, operands)), tuple((name, self._viewed(each)) for name, each in named.items())
-        )
-        self.steps.append(Step(self._stream(torch.cuda.current_stream(self.device).cuda_stream), call=written))
-
-    def _viewed(self, operand: Any) -> View | int | float:
-        if not isinstance(operand, Tensor):
-            return operand  # type: ignore[no-any-return]
-        at = self.address(operand)
-        if not isinstance(at, Address) or self._kept[at.slot].dtype != operand.dtype:
+        given = tuple(self._viewed(each) for each in operands)
+        by_name = tuple((name, self._viewed(each)) for name, each in named.items())
+        if None in given or None in dict(by_name).values():
             self._fails("it calls operations on other numbers than its own")
-            return 0
-        return View(at.slot, at.offset // operand.itemsize, tuple(operand.shape), operand.stride(), operand.dtype)
+            return
+        stream = self._stream(torch.cuda.current_stream(self.device).cuda_stream)
+        self.steps.append(Step(stream, call=Call(operation, given, by_name)))
+
+    def _viewed(self, operand: Any) -> Any:
+        """A tensor as what it is a view of, None if that is something else."""
+        if not isinstance(operand, Tensor):
+            return operand
+        slot = self._slots.get(operand.untyped_storage().data_ptr())
+        if slot is None or self._kept[slot].dtype != operand.dtype:
+            return None
+        offset = operand.data_ptr() - self._starts[slot] if operand.numel() else 0
+        return View(slot, offset // operand.itemsize, tuple(operand.shape), operand.stride(), operand.dtype)
 
     def address(self, tensor: Tensor) -> int:
+        if not tensor.numel():
+            return 0
         slot = self._slots.get(tensor.untyped_storage().data_ptr())
         if slot is None:
-            if tensor.numel():
-                self._fails("it reads or writes memory that is not its own")
+            self._fails("it reads or writes memory that is not its own")
             return tensor.data_ptr()
         return Address.of(slot, self._starts[slot], tensor.data_ptr() - self._starts[slot])
 
@@ -211,11 +229,12 @@ class Tape:
             numbers, form = _numbers(argument)
             if numbers is None:
                 self._fails("a structure was filled in another way")
+            if self.fault is not None or numbers is None:
                 return
             for place, number in zip(_places(form.format), numbers, strict=True):
                 if isinstance(number, Address):
                     addresses.append((len(words) + place, number.slot, number.offset))
-                elif abs(number) >= LARGEST and not isinstance(number, Bits):
+                elif not isinstance(number, Bits) and (abs(number) >= LARGEST or self._in_memory(number)):
                     self._fails("it has an address of unknown origin")
                     return
             places.append(len(words))
@@ -225,13 +244,19 @@ class Tape:
         written = Launch(*told, words, tuple(places), tuple(addresses))
         self.steps.append(Step(self._stream(stream), written, event=None if event is None else self._event(event)))
 
+    def _in_memory(self, number: int) -> bool:
+        return any(
+            0 <= number - beginning < self._kept[slot].untyped_storage().nbytes() for beginning, slot in self._slots.items()
+        )
+
     def marked(self, event: Any, stream: int) -> None:
         self.steps.append(Step(self._stream(stream), event=self._event(event)))
 
     def waited(self, event: Any, stream: int) -> None:
-        if not any(event is each for each in self._events):
+        if any(event is each for each in self._events):
+            self.steps.append(Step(self._stream(stream), event=self._event(event), waits=True))
+        else:
             self._fails("it waits for what was before it")
-        self.steps.append(Step(self._stream(stream), event=self._event(event), waits=True))
 
     def _stream(self, handle: int) -> int:
         if handle not in self._streams:
@@ -245,40 +270,41 @@ class Tape:
         self._events.append(event)
         return len(self._events) - 1
 
-    def _returned(self, tensors: list[Tensor] | tuple[Tensor, ...]) -> None:
-        for each in tensors:
+    def _return(self, found: Any) -> None:
+        self.alone = isinstance(found, Tensor)
+        for each in [found] if self.alone else found:
             slot = self._slots.get(each.untyped_storage().data_ptr()) if each.numel() else None
             whole = each.is_contiguous() and each.nbytes == each.untyped_storage().nbytes()
-            if each.numel() and (slot is None or slot < len(self.given) or not whole):
+            before = {output.slot for output in self.outputs}
+            if each.numel() and (slot is None or slot < len(self.given) or not whole or slot in before):
                 self._fails("it returns a tensor that is not new")
+                return
             self.outputs.append(Output(slot, tuple(each.shape), each.dtype))
 
-    def _check_memory(self) -> None:
+    def _check_memory(self, _: Any) -> None:
         returned = {output.slot for output in self.outputs}
-        taken = sum(size for slot, size in enumerate(self.sizes, len(self.given)) if slot not in returned)
-        if taken > MOST_MEMORY:
-            self._fails("it takes too much memory")
+        if sum(size for slot, size in enumerate(self.sizes, len(self.given)) if slot not in returned) > MOST_MEMORY:
+            self._fails("it takes too much memory for itself")
 
-    def _check_order(self) -> None:
+    def _check_order(self, _: Any) -> None:
         """When it is done again all memory is the current stream's. So nothing may begin before what that stream did earlier,
         with memory that may have been the same; and in the end it must have waited for the other."""
         launches = [step.launch for step in self.steps if step.launch is not None]
         first = self.steps[0] if launches else Step(SIDE)
         if first.stream != MAIN or launches[0].early or (first.event is not None and first.launch is None):
             self._fails("it does not begin with a kernel that waits for all before it")
+            return
         if len(self._streams) == 1:
             return
         side = another(self.device, BESIDE)
-        if side is None or self._streams[SIDE:] != [side.cuda_stream]:
-            self._fails("it uses other streams")
         beside = [(at, step) for at, step in enumerate(self.steps) if step.stream == SIDE]
-        if any(step.call for _, step in beside):
-            self._fails("it calls operations beside it")
-        if not beside[0][1].waits:
-            self._fails("what is beside it does not begin after it")
         at, last = beside[-1]
         done = last.event is not None and last.launch is None and not last.waits
-        if not done or not any(step == Step(MAIN, event=last.event, waits=True) for step in self.steps[at:]):
+        if side is None or self._streams[SIDE:] != [side.cuda_stream]:
+            self._fails("it uses other streams")
+        elif not beside[0][1].waits:
+            self._fails("what is beside it does not begin after it")
+        elif not done or Step(MAIN, event=last.event, waits=True) not in self.steps[at:]:
             self._fails("what is beside it is not waited for")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from enrnn import _replay
 from enrnn.recurrence import _cuda
 
 
@@ -19,3 +20,9 @@ def kernels() -> None:
 def exact_library() -> None:
     """cuBLAS, which products are compared with, takes no TF32."""
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+@pytest.fixture
+def nothing_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests that replace what a replayed call would not go through."""
+    monkeypatch.setattr(_replay, "replayable", lambda like: False)

@@ -112,6 +112,7 @@ def test_always_the_same_and_near_one_after_the_other(in_a_graph: bool, monkeypa
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5 * float(b.abs().max()))
 
 
+@pytest.mark.usefixtures("nothing_is_replayed")
 def test_one_may_be_far_ahead_of_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """The follower begins long after the other has ended, and while other work keeps it from its place."""
     leaves, upstream = _given(310, 720, 30, 32)

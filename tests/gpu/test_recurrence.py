@@ -201,6 +201,7 @@ def test_the_two_parts(q: int, s: int, coupled: bool, monkeypatch: pytest.Monkey
         torch.testing.assert_close(found[name].double().cpu(), value, rtol=1e-4, atol=2e-5 * float(value.abs().max()), msg=name)
 
 
+@pytest.mark.usefixtures("nothing_is_replayed")
 @pytest.mark.parametrize("linked", [False, True], ids=["in turn", "linked"])
 @pytest.mark.parametrize("in_a_graph", [False, True], ids=["eager", "graph"])
 def test_what_is_done_beside_a_sweep_is_done_in_time(in_a_graph: bool, linked: bool, monkeypatch: pytest.MonkeyPatch) -> None:

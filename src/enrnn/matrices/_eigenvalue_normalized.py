@@ -103,30 +103,35 @@ class EigenvalueNormalized(Solved):
 
     def forward(self, original: Tensor) -> Tensor:
         square_matrix("the free matrix of EigenvalueNormalized", original)
-        kernels, looked = self._noting(original), False
-        if kernels is not None and not capturing(original) and self.solver != "dense":
-            outcome: tuple[Tensor, ...] = normalize_spectrum(original, self.normalizing, self.epsilon, UNSEEN)
-            looked = bool(outcome[-2])  # the only look at a value that it takes, if all is well
-        if not looked:
+        kernels, captured = self._noting(original), capturing(original)
+        outcome: tuple[Tensor, ...] | None = None
+        if kernels is not None and not captured and self.solver != "dense":
+            outcome = normalize_spectrum(original, self.normalizing, self.epsilon, UNSEEN)
+            if not outcome[-2]:  # not certified; this is the only look at a value that it takes, if all is well
+                outcome = None
+        if outcome is None:
             outcome = normalize_spectrum(original, self.normalizing, self.epsilon, self.solver)
+            if kernels is None or not captured:
+                self._flag(original, outcome[-1], outcome[-2])
         matrix, radius, _, switched, applied, simple, fell_back, certified, finite = outcome
-        if not looked and (kernels is None or not capturing(original)):
-            self._flag(original, finite, certified)
-        if kernels is not None:
+        if kernels is not None and (self.training or captured):
             seen = (finite, certified, switched, applied, simple, fell_back, radius.detach())
-            kept = (self.not_finite, self.uncertified, self.normalizing, self.nearly_defective, self.fallbacks, self.radius)
             with elsewhere(original):
-                kernels.note(1, 1, *seen, *kept, int(self.training), early=not before_writing())
-        elif self.training:
+                kernels.note(1, 1, *seen, *self._notes(), int(self.training), early=not before_writing())
+        elif kernels is None and self.training:
             self.normalizing.copy_(switched)
             self.nearly_defective.add_(applied & ~simple)
             self.fallbacks.add_(fell_back)
             self.radius.copy_(radius.detach())
         return matrix
 
+    def _notes(self) -> tuple[Tensor, ...]:
+        """Where the kernel writes what it has to note."""
+        return self.not_finite, self.uncertified, self.normalizing, self.nearly_defective, self.fallbacks, self.radius
+
     def _noting(self, original: Tensor) -> _normalization.Kernels | None:
         """A kernel that notes what was found, if there is one."""
-        alike = self.radius.dtype == original.dtype and self.radius.device == original.device
+        alike = self.radius.dtype == original.dtype and all(each.device == original.device for each in self._notes())
         return _normalization.kernels_for(original) if alike and not recording(original) else None
 
     def _by_kernels_alone(self, original: Tensor) -> bool:
@@ -203,7 +208,7 @@ def normalize_spectrum(
 def _normalized(
     T: Tensor, normalizing: Tensor, epsilon: float, solver: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    kernels = _normalization.kernels_for(T)
+    kernels = _normalization.kernels_for(T) if normalizing.device == T.device else None
     if solver == UNSEEN:
         found = () if kernels is None else _unseen(T, normalizing, spectrum.probes_on_device(T), epsilon)
         if found:
