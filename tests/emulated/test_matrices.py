@@ -1,0 +1,112 @@
+"""Constrained matrices and spectral radii: what their kernels compute, in float32 and in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from enrnn.matrices import _cayley_transform, _normalization
+from enrnn.matrices._eigenvalue_normalized import normalize_spectrum, normalize_spectrum_backward
+from enrnn.spectrum import _square
+from enrnn.spectrum._device import squaring_on_device
+from tests.emulator._chip import Emulated
+
+pytestmark = pytest.mark.usefixtures("in_any_order_too")
+
+DTYPES = [torch.float32, torch.float64]
+
+
+def noise(*size: int, seed: int = 0) -> Tensor:
+    return torch.randn(size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def near(found: Tensor, exact: Tensor, roundings: float) -> None:
+    tolerance = roundings * torch.finfo(found.dtype).eps
+    torch.testing.assert_close(
+        found.to(exact.dtype), exact, rtol=tolerance, atol=tolerance * float(exact.abs().max().clamp_min(1))
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [5, 70])
+def test_the_cayley_transform(size: int, dtype: torch.dtype, emulated: Emulated) -> None:
+    P, G = (noise(size, size, seed=seed).to(dtype).double() for seed in range(2))
+    A, signs = P.triu(1) - P.triu(1).mT, torch.ones(size, dtype=torch.float64)
+    signs[-2:] = -1
+    identity = torch.eye(size, dtype=torch.float64)
+    X = torch.linalg.inv(identity + A)
+    V = X.mT @ (2 * G * signs) @ X.mT
+    W, inverse = _cayley_transform.cayley(P.to(dtype), 2)
+    near(W, (2 * X - identity) * signs, 1e3)
+    near(inverse, X, 1e3)
+    near(_cayley_transform.cayley_backward(G.to(dtype), inverse, 2), (V.mT - V).triu(1), 1e4)
+    assert emulated.launched == ["shift", *["eliminate"] * -(-size // 32), "finish", "widen", "narrow"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [7, 40])
+def test_a_matrix_divided_by_its_spectral_radius(size: int, dtype: torch.dtype, emulated: Emulated) -> None:
+    T, G = (noise(size, size, seed=seed).to(dtype) for seed in range(2))
+    exact = T.double().requires_grad_()
+    radius = torch.linalg.eigvals(exact).abs().max()
+    wanted = exact / (radius + 0.3)
+    derivative, gradient = (
+        torch.autograd.grad(radius, exact, retain_graph=True)[0],
+        torch.autograd.grad(wanted, exact, G.double())[0],
+    )
+    W, found, by_T, switched, applied, simple, fell_back, certified, finite = normalize_spectrum(
+        T, torch.tensor(False), 0.3, "auto"
+    )
+    for ours, right in ((W, wanted), (found, radius), (by_T, derivative)):
+        near(ours, right.detach(), 1e4)
+    assert [bool(each) for each in (switched, applied, simple, certified, finite)] == [True] * 5
+    assert not fell_back
+    near(normalize_spectrum_backward(G, W, by_T, found, applied, 0.3), gradient, 1e4)
+    assert emulated.launched == ["largest", "spectral_radius", "normalize", "share", "pull_back"]
+
+
+def test_what_a_step_notes(emulated: Emulated) -> None:
+    kernels = _normalization.kernels_for(torch.ones(1))
+    assert kernels is not None
+    radius, flags = torch.tensor(1.5), [torch.tensor(each) for each in (True, True, True, True, False, True)]
+    not_finite, uncertified, normalizing = (torch.tensor(False) for _ in range(3))
+    defective, fallbacks, kept = torch.tensor(3), torch.tensor(4), torch.zeros(1)
+    kernels.note(1, 1, *flags, radius, not_finite, uncertified, normalizing, defective, fallbacks, kept, 1)
+    assert [bool(each) for each in (not_finite, uncertified, normalizing)] == [False, False, True]
+    assert [each.item() for each in (defective, fallbacks, kept)] == [4, 5, 1.5]
+
+
+@pytest.mark.parametrize("size", [20, 50, 70, 120])
+def test_spectral_radii(size: int, emulated: Emulated) -> None:
+    """One block, four, six; and the kernels of large matrices. A matrix whose powers would be zero, were it not scaled."""
+    matrix = 2.0**-700 * noise(size, size, seed=size)
+    pair, certified = squaring_on_device(matrix)
+    values = torch.linalg.eigvals(matrix)
+    assert certified
+    torch.testing.assert_close(pair.radius, values.abs().max(), rtol=1e-11, atol=0)
+    for operator, vector, value in ((matrix, pair.right, pair.eigenvalue), (matrix.mT, pair.left, pair.eigenvalue.conj())):
+        torch.testing.assert_close(operator.to(vector.dtype) @ vector, value * vector, rtol=0, atol=1e-9 * float(pair.radius))
+    assert emulated.launched
+
+
+@pytest.mark.parametrize("size", [20, 50, 120])
+def test_the_order_of_threads_makes_no_difference(size: int, emulated: Emulated) -> None:
+    """To the bit: what a race spoils the kernels might notice, and find all the same a squaring later."""
+    matrix = noise(size, size, seed=size)
+    first = squaring_on_device(matrix).pair
+    emulated.unfair(size)
+    assert all(torch.equal(*pair) for pair in zip(first, squaring_on_device(matrix).pair, strict=True))
+
+
+@pytest.mark.parametrize("size", [131, 144])
+def test_squares_of_large_matrices(size: int, emulated: Emulated) -> None:
+    """Tiles that are full and that are not; each kernel begins before the one before it has ended."""
+    kernels = _square.kernels_for(torch.device("cpu"))
+    assert kernels is not None
+    matrix = noise(size, size)
+    exact = matrix @ matrix
+    exact = exact @ exact / torch.linalg.vector_norm(exact) ** 2
+    with emulated.at_once():
+        found = _square.squared(matrix, 2, kernels)
+    assert float(torch.linalg.vector_norm(found - exact) / torch.linalg.vector_norm(exact)) < 1e-13

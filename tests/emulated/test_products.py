@@ -1,0 +1,53 @@
+"""Products and sums over all steps, `product.cu`, `gram.cu` and `bias_gradient.cu`: what they compute."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from enrnn.recurrence import _bias, _gram, _product, _torch
+from tests.emulator._chip import Emulated
+
+pytestmark = pytest.mark.usefixtures("in_any_order_too")
+
+
+def noise(*size: int, seed: int = 0) -> Tensor:
+    return torch.randn(size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def near(found: Tensor, exact: Tensor) -> None:
+    torch.testing.assert_close(found.double(), exact, rtol=1e-5, atol=1e-5 * float(exact.abs().max()))
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(70, 91, 500), (200, 33, 65)])
+@pytest.mark.parametrize("flipped", [False, True])
+def test_products(m: int, n: int, k: int, flipped: bool, emulated: Emulated) -> None:
+    a, b, added = noise(m, k), noise(k, n, seed=1), noise(m, n, seed=2)
+    x, y = (each.float().mT.contiguous().mT if flipped else each.float() for each in (a, b))
+    near(_product.product(x[9:], y, added.float(), first=x[:9]), added + a @ b)
+    near(_product.product(x[:, 9:], y[9:], before=(x[:, :9], y[:9])), a @ b)
+    assert emulated.launched.count("product") == 2
+
+
+def test_pieces_and_sums_of_a_product_wait_for_one_another(emulated: Emulated) -> None:
+    """The three kernels overlap."""
+    a, b = noise(40, 1500), noise(1500, 50, seed=1)
+    with emulated.at_once():
+        found = _product.product(a.float(), b.float())
+    near(found, a @ b)
+    assert emulated.launched == ["split", "product", "collect"]
+
+
+def test_gram(emulated: Emulated) -> None:
+    for K, m, n in [(150, 33, 20), (70, 150, 192)]:
+        z, h = noise(K, m), noise(K, n, seed=1)
+        near(_gram.gram(z.float(), h.float()), z.mT @ h)
+    assert emulated.launched == ["gram", "collect"] * 2
+
+
+@pytest.mark.parametrize("name", ["modrelu", "paired_modrelu", "tanh"])
+def test_gradients_of_biases(name: str, emulated: Emulated) -> None:
+    states, grad_z = noise(30, 7, 70), noise(30, 7, 70, seed=1)
+    near(_bias.bias_gradient(states.float(), grad_z.float(), name), _torch.bias_gradient(states, grad_z, name))
+    assert emulated.launched == ["bias_gradient"] * 2

@@ -1,0 +1,110 @@
+"""The recurrence as an operator, with its gradients: a call that is replayed gives the same bits as one that is not."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from enrnn import _replay
+from enrnn.recurrence import _engines, _gram, _linked, _product, _projection
+from tests.emulator._chip import Emulated
+from tests.recurrence._replayed import answers, leaves, programs
+
+
+class Case(NamedTuple):
+    steps: int
+    batch: int
+    long: int
+    short: int
+    nonlinearity: str
+    apart: bool = False
+    """Whether the two parts are run apart."""
+    linked: bool = False
+    strided: bool = False
+    """Whether inputs, and gradients that come from above, have to be copied first."""
+    gram: bool = False
+    product: bool = False
+    """How the gradients of matrices are formed; torch's way if neither."""
+
+
+CASES = {
+    "in one block": Case(5, 3, 20, 12, "modrelu"),
+    "of copies": Case(5, 3, 20, 12, "relu", strided=True),
+    "without zeros": Case(4, 5, 24, 16, "tanh", gram=True),
+    "of one part": Case(4, 17, 40, 0, "relu", product=True),
+    "of a single step": Case(1, 3, 20, 12, "tanh"),
+    "of a single step, in two parts": Case(1, 17, 60, 70, "tanh", apart=True, product=True),
+    "in two parts": Case(4, 18, 60, 70, "leaky_relu", apart=True, product=True),
+    "in two parts, with torch's products": Case(3, 3, 60, 70, "identity", apart=True),
+    "in two parts, linked": Case(4, 17, 60, 150, "modrelu", apart=True, linked=True, product=True),
+    "linked, of copies": Case(3, 9, 60, 150, "tanh", apart=True, linked=True, strided=True, product=False),
+}
+
+
+def turned(leaf: Tensor | None) -> Tensor:
+    """The same, with other strides."""
+    assert leaf is not None
+    return leaf.detach().mT.contiguous().mT.requires_grad_()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_bits(name: str, emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = CASES[name]
+    monkeypatch.setattr(_engines, "why_not", lambda *_: None)
+    monkeypatch.setattr(_engines, "as_one", lambda *_: not case.apart)
+    monkeypatch.setattr(_linked, "pays", lambda *_: case.linked)
+    monkeypatch.setattr(_gram, "fits", lambda *_: case.gram)
+    monkeypatch.setattr(_product, "LEAST_SIDE", 1)
+    monkeypatch.setattr(_product, "LEAST_WORK", 1 if case.product else 2**60)
+    wholes = []
+    for seed in range(5):
+        if seed != 2:  # the two calls that are watched have the same tensors, and perhaps memory at the same addresses
+            given, upstream = leaves(*case[:4], seed)
+        if case.strided:
+            given[0], upstream = turned(given[0]), upstream[0, 0, 0].expand(upstream.shape)
+        emulated.launched.clear()
+        found = answers(given, upstream, case.nonlinearity)
+        wholes.append(emulated.launched.copy())
+    assert all(whole == wholes[0] for whole in wholes)
+    assert [kernel in wholes[0] for kernel in ("couple", "gram", "product")] == [case.linked, case.gram, case.product]
+    assert [type(each) for each in programs()] == [_replay.Program] * 2
+    with monkeypatch.context() as patch:
+        patch.setattr(_replay, "replayable", lambda like: False)
+        again = answers(given, upstream, case.nonlinearity)
+    assert all(torch.equal(*pair) for pair in zip(found, again, strict=True))
+    doubles = [each if each is None else each.detach().double().requires_grad_() for each in given]
+    exact = answers(doubles, upstream.double(), case.nonlinearity, "reference")
+    for each, right in zip(found, exact, strict=True):
+        torch.testing.assert_close(each.double(), right, rtol=1e-4, atol=1e-5 * float(right.abs().max()))
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_the_way_in_and_out(large: bool, emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A projection by our kernels, or by torch's products with the rest by our kernels."""
+    monkeypatch.setattr(_projection, "_large", lambda *_: large)
+    monkeypatch.setattr(_product, "LEAST_SIDE", 1)
+    monkeypatch.setattr(_product, "LEAST_WORK", 1 if large else 2**60)
+
+    def projected(given: list[Tensor], upstream: Tensor) -> list[Tensor]:
+        out = _projection.projection(*given)
+        return [out.detach(), *torch.autograd.grad(out, given, upstream)]
+
+    for seed in range(5):
+        generator = torch.Generator().manual_seed(seed)
+        given = [torch.randn(size, generator=generator).requires_grad_() for size in ((3, 17, 40), (35, 40), (35,))]
+        upstream = torch.randn(3, 17, 35, generator=generator)
+        found = projected(given, upstream)
+    kinds = {function.__name__: set(map(type, known.values())) for function, known in _replay._known.items() if known}
+    assert kinds == {"projection": {_replay.Program if large else bool}, "projection_backward": {_replay.Program}}
+    with monkeypatch.context() as patch:
+        patch.setattr(_replay, "replayable", lambda like: False)
+        again = projected(given, upstream)
+    assert all(torch.equal(*pair) for pair in zip(found, again, strict=True))
+    x, weight, bias = (each.detach().double() for each in given)
+    rows = upstream.double().flatten(0, 1)
+    exact = [x @ weight.mT + bias, upstream.double() @ weight, rows.mT @ x.flatten(0, 1), rows.sum(0)]
+    for each, right in zip(found, exact, strict=True):
+        torch.testing.assert_close(each.double(), right, rtol=1e-5, atol=1e-5 * float(right.abs().max()))
