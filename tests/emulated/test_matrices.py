@@ -1,4 +1,4 @@
-"""Constrained matrices and spectral radii: what their kernels compute, in float32 and in float64."""
+"""Constrained matrices: what their kernels compute, in float32 and in float64."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from torch import Tensor
 
 from enrnn.matrices import _cayley_transform, _normalization
 from enrnn.matrices._eigenvalue_normalized import normalize_spectrum, normalize_spectrum_backward
-from enrnn.spectrum import _square
-from enrnn.spectrum._device import squaring_on_device
 from tests.emulator._chip import Emulated
 
 pytestmark = pytest.mark.usefixtures("in_any_order_too")
@@ -75,38 +73,3 @@ def test_what_a_step_notes(emulated: Emulated) -> None:
     kernels.note(1, 1, *flags, radius, not_finite, uncertified, normalizing, defective, fallbacks, kept, 1)
     assert [bool(each) for each in (not_finite, uncertified, normalizing)] == [False, False, True]
     assert [each.item() for each in (defective, fallbacks, kept)] == [4, 5, 1.5]
-
-
-@pytest.mark.parametrize("size", [20, 50, 70, 120])
-def test_spectral_radii(size: int, emulated: Emulated) -> None:
-    """One block, four, six; and the kernels of large matrices. A matrix whose powers would be zero, were it not scaled."""
-    matrix = 2.0**-700 * noise(size, size, seed=size)
-    pair, certified = squaring_on_device(matrix)
-    values = torch.linalg.eigvals(matrix)
-    assert certified
-    torch.testing.assert_close(pair.radius, values.abs().max(), rtol=1e-11, atol=0)
-    for operator, vector, value in ((matrix, pair.right, pair.eigenvalue), (matrix.mT, pair.left, pair.eigenvalue.conj())):
-        torch.testing.assert_close(operator.to(vector.dtype) @ vector, value * vector, rtol=0, atol=1e-9 * float(pair.radius))
-    assert emulated.launched
-
-
-@pytest.mark.parametrize("size", [20, 50, 120])
-def test_the_order_of_threads_makes_no_difference(size: int, emulated: Emulated) -> None:
-    """To the bit: what a race spoils the kernels might notice, and find all the same a squaring later."""
-    matrix = noise(size, size, seed=size)
-    first = squaring_on_device(matrix).pair
-    emulated.unfair(size)
-    assert all(torch.equal(*pair) for pair in zip(first, squaring_on_device(matrix).pair, strict=True))
-
-
-@pytest.mark.parametrize("size", [131, 144])
-def test_squares_of_large_matrices(size: int, emulated: Emulated) -> None:
-    """Tiles that are full and that are not; each kernel begins before the one before it has ended."""
-    kernels = _square.kernels_for(torch.device("cpu"))
-    assert kernels is not None
-    matrix = noise(size, size)
-    exact = matrix @ matrix
-    exact = exact @ exact / torch.linalg.vector_norm(exact) ** 2
-    with emulated.at_once():
-        found = _square.squared(matrix, 2, kernels)
-    assert float(torch.linalg.vector_norm(found - exact) / torch.linalg.vector_norm(exact)) < 1e-13

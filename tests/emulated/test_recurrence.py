@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from enrnn.recurrence import _cuda
-from enrnn.recurrence._shapes import shape_for, split_block
+from enrnn.recurrence._shapes import _clusters, shape_for, split_block
 from enrnn.recurrence._wide import wide_for
 from tests.emulator._chip import Emulated
 from tests.gpu._kernels import Forced
@@ -37,6 +37,13 @@ def test_zeros_left_out(emulated: Emulated) -> None:
     given = _problems.problem(4, 3, 160, "modrelu")
     given.weight[96:, :96] = 0
     assert _problems.excess(Forced(lambda *_: shape, 96), given, "cpu") < 4
+
+
+@pytest.mark.parametrize("batch", [5, 6])
+def test_sequences_that_do_not_fill_planes(batch: int, emulated: Emulated) -> None:
+    """Of four, in a cluster with one group; some of them are not there."""
+    shape = next(each for each in _clusters(230, 1, H200) if (each.batch, each.groups) == (batch, 1))
+    assert _problems.excess(Forced(lambda *_: shape), _problems.problem(3, batch - 1, 230, "relu", lengths=True), "cpu") < 4
 
 
 MANY = [(160, 96, "modrelu"), (70, None, "tanh"), (128, None, "paired_modrelu")]

@@ -124,7 +124,7 @@ class Grid:
     # Going on, and waiting.
 
     def run(self, at: At, pc: int) -> None:
-        """Threads that stand at an instruction go on until the next label, or until they wait."""
+        """Threads that stand at an instruction go on until the next label or until they wait, or as far as the schedule says."""
         steps, leads = self.program.steps, self.program.leads
         try:
             for _ in range(self.schedule.how_far()):
