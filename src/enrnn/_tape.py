@@ -86,8 +86,11 @@ class Call(NamedTuple):
 
 
 OPERATIONS = {
-    getattr(getattr(torch.ops.aten, name), overload)
-    for name, overload in (("mm", "out"), ("addmm", "out"), ("addmm_", "default"), ("add_", "Tensor"), ("copy_", "default"))
+    torch.ops.aten.mm.out,
+    torch.ops.aten.addmm.out,
+    torch.ops.aten.add_.Tensor,
+    torch.ops.aten.copy_.default,
+    torch.ops.aten.zero_.default,
 }
 
 
@@ -340,4 +343,4 @@ class _Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return found
 
 
-MEMORY = {getattr(torch.ops.aten, name) for name in ("empty", "empty_like", "empty_strided", "new_empty")}
+MEMORY = {torch.ops.aten.empty, torch.ops.aten.empty_like, torch.ops.aten.empty_strided, torch.ops.aten.new_empty}

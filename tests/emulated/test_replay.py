@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from enrnn import _replay
-from enrnn.recurrence import _engines, _gram, _linked, _product, _projection
+from enrnn.recurrence import _engines, _gram, _linked, _product, _projection, _rotations
 from tests.emulator._chip import Emulated
+from tests.recurrence import _rotations as rotations
+from tests.recurrence._problems import floating
 from tests.recurrence._replayed import answers, leaves, programs
 
 
@@ -108,3 +110,21 @@ def test_the_way_in_and_out(large: bool, emulated: Emulated, monkeypatch: pytest
     exact = [x @ weight.mT + bias, upstream.double() @ weight, rows.mT @ x.flatten(0, 1), rows.sum(0)]
     for each, right in zip(found, exact, strict=True):
         torch.testing.assert_close(each.double(), right, rtol=1e-5, atol=1e-5 * float(right.abs().max()))
+
+
+@pytest.mark.parametrize("lengths", [True, False])
+def test_layers_of_rotations(lengths: bool, emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answers(given: list[Tensor | None], upstream: Tensor) -> list[Tensor]:
+        states = _rotations.rotations(*given)
+        wanted = [each for each in given if isinstance(each, Tensor) and each.requires_grad]
+        return [states.detach(), *torch.autograd.grad(states, wanted, upstream)]
+
+    for seed in range(5):
+        case = rotations.problem(rotations.Case(9, 3, lengths=lengths), seed)
+        given = [each.float().requires_grad_() if floating(each) else each for each in case[:-1]]
+        found = answers(given, case.upstream.float())
+    assert [type(each) for each in programs()] == [_replay.Program] * 2
+    with monkeypatch.context() as patch:
+        patch.setattr(_replay, "replayable", lambda like: False)
+        again = answers(given, case.upstream.float())
+    assert all(torch.equal(*pair) for pair in zip(found, again, strict=True))

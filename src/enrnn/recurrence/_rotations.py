@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .._operators import Operator
 from .._precision import full_precision, state_dtype
+from .._replay import replayed
 from ..nonlinearities import NONLINEARITIES
 from . import _cuda, _rotations_cuda, _rotations_torch
 from ._dispatch import fusable_name
@@ -35,6 +36,7 @@ loop), but every block has its own sums for all angles."""
 
 
 @Operator
+@replayed
 def rotations(
     inputs: Tensor,
     angles: Tensor,
@@ -64,6 +66,7 @@ def _(inputs: Tensor, *_: Any) -> Tensor:
 
 
 @Operator
+@replayed
 def rotations_backward(
     grad_states: Tensor,
     states: Tensor,

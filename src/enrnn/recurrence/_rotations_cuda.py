@@ -119,7 +119,7 @@ def backward(
         *(states, grad_z, grad_initial, shares),
         *(T, B, n, layers),
     )
-    grad_angles = torch.zeros_like(angles, memory_format=torch.contiguous_format)
+    grad_angles = torch.empty_like(angles, memory_format=torch.contiguous_format).zero_()
     grad_phases = torch.empty_like(phases, memory_format=torch.contiguous_format)
     grad_bias = states.new_empty(0 if bias is None else n)
     given = grad_angles, grad_phases, None if bias is None else grad_bias
