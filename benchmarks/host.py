@@ -24,7 +24,7 @@ from torch import Tensor
 
 from enrnn import _launch, _nvrtc, _replay, _tape
 from enrnn.functional import long_short_recurrence
-from enrnn.recurrence import _beside, _cuda, _engines, _linked
+from enrnn.recurrence import _beside, _cuda, _engines
 from enrnn.recurrence._shapes import Limits
 
 SIZES = ["750,50,96/64", "2020,20,172/20", "490,28,374/94", "50,32,310/720"]
@@ -88,7 +88,6 @@ def pretend() -> None:
         _nvrtc: {"load": loaded, "room_of": lambda device: (H200.registers, H200.shared)},
         _cuda: {"limits_of": lambda device: H200, "unavailable": lambda device: None},
         _engines: {"why_not": lambda *_: None},
-        _linked: {"Joined": _beside.Joined},
         _beside: {"another": lambda device, number: On.side, "index_of": lambda device: 0},
         _replay: {"another": lambda device, number: On.side},
         _tape: {"another": lambda device, number: On.side},
