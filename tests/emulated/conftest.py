@@ -21,8 +21,10 @@ def emulated() -> Iterator[Emulated]:
 
 @pytest.fixture
 def in_any_order_too(emulated: Emulated, seed: int | None) -> None:
-    """The test is run once with threads in step, and then with others held back at random."""
-    if seed is not None:
+    """The test is run once with threads in step, where races are looked for, and then with others held back at random."""
+    if seed is None:
+        emulated.watch()
+    else:
         emulated.unfair(seed)
 
 

@@ -13,8 +13,10 @@ from tests.emulator._chip import Emulated
 
 
 @pytest.mark.parametrize("size", [20, 50, 70, 120])
-def test_spectral_radii(size: int, emulated: Emulated) -> None:
+def test_spectral_radii(size: int, emulated: Emulated, full: bool) -> None:
     """One block, four, six; and the kernels of large matrices. A matrix whose powers would be zero, were it not scaled."""
+    if size < 100 or full:  # half a minute else
+        emulated.watch()
     matrix = 2.0**-700 * noise(size, size, seed=size)
     pair, certified = squaring_on_device(matrix)
     values = torch.linalg.eigvals(matrix)
@@ -39,6 +41,7 @@ def test_a_large_matrix_in_float32(emulated: Emulated) -> None:
 @pytest.mark.parametrize("size", [131, 144])
 def test_squares_of_large_matrices(size: int, emulated: Emulated) -> None:
     """Tiles that are full and that are not; each kernel begins before the one before it has ended."""
+    emulated.watch()
     kernels = _square.kernels_for(torch.device("cpu"))
     assert kernels is not None
     matrix = noise(size, size)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tests.emulator._memory import Array, ThreadError
+from tests.emulator._onlooker import READS, WRITES, Asked
 from tests.emulator._ptx import Instruction
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class Copy:
     start: Array
     size: int
     read: Array
+    instruction: Instruction
+    asked: Asked
     groups: Array = field(default_factory=lambda: np.empty(0, np.int64))
     """Of each thread, which of its groups this belongs to."""
 
@@ -53,7 +56,7 @@ class Asynchronous:
         self._barriers: dict[tuple[int, int], Barrier] = {}
         self._groups = np.zeros(grid.threads, np.int64)
         self._copies: list[Copy] = []
-        self._pending: list[tuple[Instruction, Callable[[], None]]] = []
+        self._pending: list[tuple[Instruction, Asked, Callable[[], None]]] = []
 
     # cp.async: waited for by the thread that asked.
 
@@ -68,9 +71,13 @@ class Asynchronous:
         self._groups[threads] += 1
 
     def wait(self, threads: Array, but: int) -> None:
-        """For all groups that were committed, but for the last few."""
+        """For all groups that were committed, but for the last few; if for less than none, for what was not committed, too."""
+        if but < 0:
+            self.commit(threads)
+            but = 0
         needed = np.full(self._grid.threads, -1, np.int64)
         needed[threads] = self._groups[threads] - but
+        self._grid.onlooker.waited(threads, needed[threads])
         left = []
         for copy in self._copies:
             now = copy.groups < needed[copy.threads]
@@ -81,21 +88,27 @@ class Asynchronous:
         self._copies = left
 
     def _make(self, copy: Copy) -> None:
-        host, shared = self._grid.host.words[4], self._grid.shared.words[4]
+        grid, host, shared = self._grid, self._grid.host, self._grid.shared
         for word in range(0, copy.size, 4):
-            some = copy.read > word
+            some = _some(copy, copy.read > word)
             value = np.zeros(len(copy.to), np.uint32)
-            value[some] = host[self._grid.host.places(copy.start[some] + np.uint64(word), 4)]
-            shared[(copy.to + word) // 4] = value
+            value[copy.read > word] = host.words[4][host.places(some.start + np.uint64(word), 4)]
+            shared.words[4][(copy.to + word) // 4] = value
+            grid.onlooker.copied(copy.instruction, READS, some.asked, some.start.view(np.int64) + word, 4, some.groups)
+        grid.onlooker.copied(copy.instruction, WRITES, copy.asked, shared.first + copy.to, copy.size, copy.groups)
         self._grid.changes += 1
 
     # What an mbarrier counts.
 
-    def later(self, instruction: Instruction, work: Callable[[], None]) -> None:
+    def later(self, instruction: Instruction, asked: Asked, work: Callable[[], None]) -> None:
         if self._grid.schedule.at_once():
             work()
         else:
-            self._pending.append((instruction, work))
+            self._pending.append((instruction, asked, work))
+
+    def asked(self) -> list[Asked]:
+        """For what has not been done yet."""
+        return [each.asked for each in self._copies] + [asked for _, asked, _ in self._pending]
 
     def complete_some(self) -> bool:
         """Do what has not been done yet, or some of it; and whether there was anything."""
@@ -105,7 +118,7 @@ class Asynchronous:
             return False
         many = schedule.how_many(len(pending))
         self._pending = pending[many:]
-        for instruction, work in pending[:many]:
+        for instruction, _, work in pending[:many]:
             try:
                 work()
             except ThreadError as error:
@@ -135,6 +148,7 @@ class Asynchronous:
         if barrier.left < 0:
             raise ThreadError(thread, f"arrives at an mbarrier at {offset:#x} of shared memory that all had arrived at")
         if barrier.over():
+            self._grid.onlooker.rung_out(self._grid.shared.place(block, offset))
             self._grid.wake([block])
         self._grid.changes += 1
 
@@ -147,4 +161,7 @@ class Asynchronous:
 
 
 def _some(copy: Copy, which: Array) -> Copy:
-    return Copy(copy.threads[which], copy.to[which], copy.start[which], copy.size, copy.read[which], copy.groups[which])
+    return Copy(
+        *(copy.threads[which], copy.to[which], copy.start[which], copy.size, copy.read[which]),
+        *(copy.instruction, copy.asked.some(which), copy.groups[which]),
+    )

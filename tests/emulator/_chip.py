@@ -38,6 +38,10 @@ class Emulated:
         """From now on threads go on in whatever order."""
         self._driver.schedule = Unfair(seed)
 
+    def watch(self) -> None:
+        """From now on a race is an error, whether it does harm or not."""
+        self._driver.watches = True
+
     def change(self, text: str, to: str) -> None:
         """From now on kernels are compiled from other sources."""
         self._compiler.change(text, to)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tests.emulator import _warps
 from tests.emulator._machine import At, Grid, Step
 from tests.emulator._operands import UnknownError, read_each
@@ -56,12 +54,11 @@ def barrier(instruction: Instruction) -> Step:
 
 
 def griddepcontrol(instruction: Instruction) -> Step:
-    """A thread speaks for its whole block."""
     if instruction.opcode[1] == "wait":
         return Step(lambda grid, at, pc: grid.wait_for_the_one_before(at, pc), ends=True)
-    return Step(lambda grid, at: grid.let(np.unique(grid.block[at])))
+    return Step(lambda grid, at: grid.let(at))
 
 
 def fence(instruction: Instruction) -> Step:
     """Memory here is one for all, at any time."""
-    return Step(lambda grid, at: None)
+    return Step(lambda grid, at: grid.onlooker.fenced(instruction, grid.ids[at]))

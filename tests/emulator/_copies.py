@@ -9,6 +9,7 @@ import numpy as np
 from tests.emulator._asynchronous import Copy
 from tests.emulator._machine import At, Grid, Step
 from tests.emulator._memory import Array, Shared, check_aligned
+from tests.emulator._onlooker import READS, WRITES, Asked
 from tests.emulator._operands import UnknownError, address, parts, read_each, size_of, write
 from tests.emulator._ptx import Address, Instruction, Number
 
@@ -35,7 +36,7 @@ def cp(instruction: Instruction) -> Step:
         some = bytes_ > 0
         grid.allocations.check(addresses[some], int(bytes_.max()), threads[some], "copies from")
         check_aligned(addresses[some], many, threads[some], "copies from")
-        grid.asynchronous.copy(Copy(threads, places, addresses, many, bytes_))
+        grid.asynchronous.copy(Copy(threads, places, addresses, many, bytes_, instruction, grid.onlooker.asked(threads)))
 
     return Step(run)
 
@@ -65,7 +66,9 @@ def _bulk(instruction: Instruction) -> Step:
         masks = None if receivers is None else receivers(grid, at)
         for checked in (many, addresses, offsets):
             check_aligned(checked, 16, threads, "copies by")
+        asked = grid.onlooker.asked(threads)
         for i, thread in enumerate(threads.tolist()):
+            by = asked.some(slice(i, i + 1))
             grid.allocations.check(addresses[i : i + 1], int(many[i]), threads[i : i + 1], "copies from")
             grid.shared.places(blocks[i : i + 1], offsets[i : i + 1], int(many[i]), threads[i : i + 1], "copies to")
             first = int(grid.first_of_cluster[thread])
@@ -74,16 +77,29 @@ def _bulk(instruction: Instruction) -> Step:
                 copies = [(first + rank, first + rank) for rank in range(16) if int(masks[i]) >> rank & 1]
             for block, bell_block in copies:
                 given = int(addresses[i]), int(offsets[i]), int(bells[i]), int(many[i])
-                grid.asynchronous.later(instruction, _bulk_copy(grid, thread, block, bell_block, *given))
+                grid.asynchronous.later(instruction, by, _bulk_copy(grid, instruction, by, block, bell_block, *given))
 
     return Step(run)
 
 
 def _bulk_copy(
-    grid: Grid, thread: int, block: int, bell_block: int, start: int, offset: int, bell: int, many: int
+    grid: Grid,
+    instruction: Instruction,
+    by: Asked,
+    block: int,
+    bell_block: int,
+    start: int,
+    offset: int,
+    bell: int,
+    many: int,
 ) -> Callable[[], None]:
+    thread, bells = int(by.threads[0]), np.array([grid.shared.place(bell_block, bell)])
+
     def work() -> None:
         grid.asynchronous.check_running(np.array([block]), thread)
+        grid.onlooker.carried(instruction, READS, by, np.array([start]), many, bells)
+        grid.onlooker.carried(instruction, WRITES, by, np.array([grid.shared.place(block, offset)]), many, bells)
+        grid.onlooker.counted(instruction, by, bells)
         to, source = block * grid.shared.stride + offset, start - grid.host.FIRST
         grid.shared.words[1][to : to + many] = grid.host.words[1][source : source + many]
         grid.asynchronous.arrive(bell_block, bell, thread, arrivals=0, come=many)
@@ -100,18 +116,22 @@ def st_async(instruction: Instruction) -> Step:
     def run(grid: Grid, at: At) -> None:
         threads, values = grid.ids[at], [each(grid, at).copy() for each in reads]
         (blocks, offsets), (bell_blocks, bells) = (in_cluster(grid, at, each(grid, at)) for each in (target, barrier))
-        places = grid.shared.places(blocks, offsets, size * len(values), threads, "sends to") // size
+        all_bytes = size * len(values)
+        places = grid.shared.places(blocks, offsets, all_bytes, threads, "sends to") // size
+        asked, all_bells = grid.onlooker.asked(threads), grid.shared.first + bell_blocks * grid.shared.stride + bells
 
         def work() -> None:
             grid.asynchronous.check_running(blocks, int(threads[0]))
+            grid.onlooker.carried(instruction, WRITES, asked, grid.shared.first + places * size, all_bytes, all_bells)
+            grid.onlooker.counted(instruction, asked, all_bells)
             for i, value in enumerate(values):
                 grid.shared.words[size][places + i] = value
             keys, counts = np.unique(bell_blocks << 32 | bells, return_counts=True)
             for key, count in zip(keys.tolist(), counts.tolist(), strict=True):
-                come = count * size * len(values)
+                come = count * all_bytes
                 grid.asynchronous.arrive(key >> 32, key & 0xFFFFFFFF, int(threads[0]), arrivals=0, come=come)
 
-        grid.asynchronous.later(instruction, work)
+        grid.asynchronous.later(instruction, asked, work)
 
     return Step(run)
 
@@ -131,9 +151,13 @@ def mbarrier(instruction: Instruction) -> Step:
         for thread, block, offset, number in zip(
             threads.tolist(), grid.block[at].tolist(), offsets.tolist(), numbers(grid, at).tolist(), strict=True
         ):
+            bell = grid.shared.place(block, offset)
             if opcode[1] == "init":
+                grid.onlooker.opened(instruction, thread, bell)
                 grid.asynchronous.open(block, offset, number)
-            elif "expect_tx" in opcode:
+                continue
+            grid.onlooker.rang(instruction, thread, bell)
+            if "expect_tx" in opcode:
                 grid.asynchronous.arrive(block, offset, thread, announced=number)
             else:
                 grid.asynchronous.arrive(block, offset, thread, arrivals=number)
@@ -149,7 +173,11 @@ def _wait(instruction: Instruction) -> Step:
     put, where, parities = write(target, "pred"), address(place, "u32"), read_each(parity, "u32")
 
     def over(grid: Grid, at: At) -> Array:
-        return grid.asynchronous.over(grid.block[at], where(grid, at).astype(np.int64), parities(grid, at), grid.ids[at])
+        blocks, offsets, threads = grid.block[at], where(grid, at).astype(np.int64), grid.ids[at]
+        done = grid.asynchronous.over(blocks, offsets, parities(grid, at), threads)
+        bells = grid.shared.first + blocks * grid.shared.stride + offsets
+        grid.onlooker.heard(instruction, threads[done], bells[done])
+        return done
 
     def test(grid: Grid, at: At) -> None:
         put(grid, at, over(grid, at))

@@ -15,10 +15,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.emulator import _machine
+from tests.emulator import _machine, _races
 from tests.emulator._instructions import program
 from tests.emulator._machine import Launch, Program, Progress
 from tests.emulator._memory import Allocations, Host
+from tests.emulator._onlooker import Onlooker
+from tests.emulator._order import Knowledge, Order
 from tests.emulator._ptx import kernels
 from tests.emulator._schedule import Schedule
 
@@ -82,6 +84,9 @@ class Driver:
         self._streams: dict[int, Stream] = {}
         self._events: dict[int, Conditions] = {}
         self._held: list[Launch] | None = None
+        self._order = Order(_races.check)
+        self.watches = False
+        """Whether races are looked for."""
         self.launched: list[str] = []
         """The kernels, in their order."""
 
@@ -92,7 +97,7 @@ class Driver:
         try:
             with self._allocations.kept():
                 yield
-                _machine.run(self._held, self._host, self._allocations, self.schedule)
+                self._run(self._held)
         finally:
             self._held = None
 
@@ -152,10 +157,21 @@ class Driver:
             self._events[event] = [(progress, how)]
         self.launched.append(kernel.name)
         if self._held is None:
-            _machine.run([launch], self._host, self._allocations, self.schedule)
+            self._run([launch])
         else:
             self._held.append(launch)
         return (self._names.CUresult.CUDA_SUCCESS,)
+
+    def _run(self, launches: list[Launch]) -> None:
+        if not self.watches:
+            _machine.run(launches, self._host, self._allocations, self.schedule, lambda grid: Onlooker())
+            return
+        if launches and launches[0].before is None:  # else it might run beside those before, although it does not here
+            self._order = Order(_races.check)
+        _machine.run(launches, self._host, self._allocations, self.schedule, functools.partial(Knowledge, self._order))
+        self._order.look()
+        if self._held is not None:
+            self._order = Order(_races.check)
 
     def _stream(self, handle: Any) -> Stream:
         return self._streams.setdefault(int(handle), Stream())

@@ -16,6 +16,7 @@ import numpy as np
 
 from tests.emulator._asynchronous import Asynchronous
 from tests.emulator._memory import POISON, Allocations, Array, Host, Shared, ThreadError
+from tests.emulator._onlooker import Onlooker
 from tests.emulator._ptx import Instruction, Kernel, Register
 from tests.emulator._schedule import BLOCKED, TIRED, Schedule
 
@@ -84,6 +85,7 @@ class Grid:
         self.first_of_cluster = self.cluster * kernel.cluster
         self.parameters = np.frombuffer(launch.parameters, np.uint8)
         self.shared = Shared(blocks, kernel.shared + launch.shared)
+        self.onlooker = Onlooker()
         self.asynchronous = Asynchronous(self)
         self._registers()
         self.special = self._special()
@@ -134,6 +136,7 @@ class Grid:
                     if gathered is None:
                         return
                     at = gathered
+                    self.onlooker.exchanged(self.ids[at])
                 if step.ends:
                     step.run(self, at, pc)
                     return
@@ -173,6 +176,7 @@ class Grid:
 
     def exit(self, at: At) -> None:
         self.changes += 1
+        self.asynchronous.wait(self.ids[at], -1)  # nobody has, and yet they are made
         self.alive[at] = False
         self.front[at] = BLOCKED
         again = self._gathering & np.isin(self.block, self.block[at])  # whom they wait for may be all there now
@@ -180,11 +184,22 @@ class Grid:
         self._gathering[again] = False
         self._release()
         ended = ~self.alive.reshape(self.blocks, self.room).any(1)
-        self.let(ended)
+        for block in np.unique(self.block[at]).tolist():
+            if ended[block]:
+                self.onlooker.left(block)
+        self._let_begin(ended)
         self.launch.progress.done = bool(ended.all())
+        if self.launch.progress.done:
+            while self.asynchronous.complete_some():
+                """Whose mbarrier nobody has waited for, and which finds no shared memory any more."""
+            self.onlooker.ended()
 
-    def let(self, blocks: Array) -> None:
-        """The next kernel may begin, as far as these blocks go."""
+    def let(self, at: At) -> None:
+        """The next kernel begin, as far as blocks go: a thread speaks for its whole block."""
+        self.onlooker.let(self.ids[at])
+        self._let_begin(np.unique(self.block[at]))
+
+    def _let_begin(self, blocks: Array) -> None:
         self._let[blocks] = True
         self.launch.progress.lets = bool(self._let.all())
 
@@ -234,6 +249,7 @@ class Grid:
         if not len(ids):
             return
         self.changes += 1
+        self.onlooker.met(ids, self._at_barrier[ids])
         self._at_barrier[ids] = -1
         for pc in np.unique(self.pc[ids]):
             here, instruction = ids[self.pc[ids] == pc], self.program.kernel.instructions[pc]
@@ -251,22 +267,26 @@ class Grid:
 
     def arrive_at_cluster(self, at: At) -> None:
         self._arrived[at] = True
+        self.onlooker.arrived(self.ids[at])
         self._generation_of[at] = self._generation[self.cluster[at]]
         for cluster in np.unique(self.cluster[at]):
             here = self.cluster == cluster
             if self._arrived[here & self.alive].all():
                 self._arrived[here] = False
                 self._generation[cluster] += 1
+                self.onlooker.all_arrived(int(cluster))
                 self.wake(np.unique(self.block[here]))
 
     def wait_for_cluster(self, at: At, pc: int) -> None:
         over = self._generation[self.cluster[at]] > self._generation_of[at]
+        self.onlooker.went_on(self.ids[at][over])
         self.go(self.chosen(at, over), pc + 1)
         self.stay(self.chosen(at, ~over), pc)
 
     def wait_for_the_one_before(self, at: At, pc: int) -> None:
         before = self.launch.before
         if before is None or before.done:
+            self.onlooker.waited_for_the_one_before(self.ids[at])
             self.go(at, pc + 1)
         else:
             self.stay(at, pc)
@@ -275,18 +295,24 @@ class Grid:
 
     def blamed(self, instruction: Instruction, error: ThreadError) -> EmulationError:
         where = f"{self.program.kernel.name}, line {instruction.line} of its PTX ({instruction.text})"
-        return EmulationError(f"{where}: {self._named(error.thread)} {error.what}")
+        return EmulationError(f"{where}: {self.named(error.thread)} {error.what}")
 
-    def _named(self, thread: int) -> str:
+    def named(self, thread: int) -> str:
         (x, y, _), block = self.launch.grid, thread // self.room
         return f"thread {thread % self.room} of block {(block % x, block // x % y, block // (x * y))}"
+
+    def named_place(self, place: int) -> str:
+        if place < Shared.FIRST:
+            return f"memory at {place:#x}"
+        block, offset = divmod(place - self.shared.first, self.shared.stride)
+        return f"shared memory at {offset:#x} of block {block}"
 
     def standing(self) -> str:
         """Where threads wait, and how many of them."""
         lines = [f"{self.program.kernel.name} cannot go on:"]
         for pc, many in sorted(collections.Counter(self.pc[self.alive].tolist()).items()):
             instruction, first = self.program.kernel.instructions[pc], np.flatnonzero(self.alive & (self.pc == pc))[0]
-            lines.append(f"    line {instruction.line}: {many} threads at {instruction.text}, {self._named(int(first))} first")
+            lines.append(f"    line {instruction.line}: {many} threads at {instruction.text}, {self.named(int(first))} first")
         return "\n".join(lines)
 
 
@@ -307,8 +333,10 @@ STALE, STEPS = 100, 200_000
 could see, before they are taken to go on for ever."""
 
 
-def run(launches: list[Launch], host: Host, allocations: Allocations, schedule: Schedule) -> None:
-    """Kernels to their end, at the same time where they may be."""
+def run(
+    launches: list[Launch], host: Host, allocations: Allocations, schedule: Schedule, watch: Callable[[Grid], Onlooker]
+) -> None:
+    """Kernels to their end, at the same time where they may be; and somebody is told of each one."""
     allocations.look()
     grids: list[Grid] = []
     waiting, stale, steps, changes = list(launches), 0, 0, -1
@@ -316,6 +344,7 @@ def run(launches: list[Launch], host: Host, allocations: Allocations, schedule: 
         while waiting or grids:
             for launch in [each for each in waiting if all(getattr(progress, how) for progress, how in each.after)]:
                 grids.append(Grid(launch, host, allocations, schedule))
+                grids[-1].onlooker = watch(grids[-1])
             waiting = [each for each in waiting if not each.progress.begun]
             picked = schedule.pick(grids) if grids else None
             if picked is not None and not picked.tired:

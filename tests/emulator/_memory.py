@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -75,7 +76,7 @@ class Allocations:
             ends = np.concatenate((np.zeros(1, np.uint64), self._ends))[places]
             wrong = (ends < size) | (addresses > ends - np.uint64(size))
             refuse(wrong, threads, lambda i: f"{what} {size} bytes at {self._where(int(addresses[i]))}")
-        if size & (size - 1) == 0:
+        if size in UNSIGNED or size == 16:
             check_aligned(addresses, size, threads, what)
 
     def _where(self, address: int) -> str:
@@ -120,8 +121,12 @@ class Shared:
     """The bit of an address from which on it says which block of a cluster is meant: 0 for the thread's own, else one more than
     the block's number there."""
 
+    FIRST, ROOM, LAUNCHES = 1 << 60, 1 << 40, itertools.count()
+    """Where that of the first launch is among all places, and how far from it that of the next."""
+
     def __init__(self, blocks: int, size: int) -> None:
         self.size, self.stride = size, -(-size // 128) * 128
+        self.first = self.FIRST + next(self.LAUNCHES) * self.ROOM
         whole = np.full(blocks * self.stride, POISON, np.uint8)
         self.words = {size: whole.view(kind) for size, kind in UNSIGNED.items()}
 
@@ -132,6 +137,10 @@ class Shared:
         if size & (size - 1) == 0:
             check_aligned(offsets, size, threads, what)
         return blocks * self.stride + offsets
+
+    def place(self, block: int, offset: int) -> int:
+        """Among all there are."""
+        return self.first + block * self.stride + offset
 
 
 def poisoned(make: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:

@@ -19,7 +19,12 @@ ALL = Number(0xFFFFFFFF)
 
 def sync(instruction: Instruction) -> Step:
     """`bar.warp.sync`."""
-    return Step(lambda grid, at: None, together=read_each(instruction.operands[0], "u32"))
+    members = read_each(instruction.operands[0], "u32")
+
+    def run(grid: Grid, at: At) -> None:
+        grid.onlooker.met(grid.ids[at], grid.ids[at] // 32 << 32 | members(grid, at).astype(np.int64))
+
+    return Step(run, together=members)
 
 
 def shfl(instruction: Instruction) -> Step:
