@@ -5,11 +5,14 @@
 what `torch.library.opcheck` checks once, and bind arguments to names again on every layer of the dispatcher.
 """
 
+import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
 
 _LIBRARY: Any = torch.library.Library("enrnn", "FRAGMENT")  # type: ignore[no-untyped-call]
 
@@ -17,6 +20,9 @@ _KEYS = torch._C.DispatchKey
 _PLAIN = {torch._C.DispatchKeySet(device).raw_repr() for device in (_KEYS.CPU, _KEYS.CUDA)}
 """What is left below autograd where nothing but the operator itself is: no mode watches, nothing is traced, transformed or
 functionalized, no tensor is a negative that has yet to be formed. Then there is no need to ask the dispatcher once more."""
+
+_transforms_are_active = torch._C._are_functorch_transforms_active
+_NOTHING = contextlib.nullcontext()
 
 
 class Operator:
@@ -62,7 +68,8 @@ class Operator:
                 return operator._overload.redispatch(left, *arguments)
 
         def forward(ctx: Any, *arguments: Any) -> Any:
-            found = below(arguments[-1], *arguments[:-1])
+            with _for_outer_transforms() if _transforms_are_active() else _NOTHING:
+                found = below(arguments[-1], *arguments[:-1])
             operator._setup_context(ctx, arguments[:-1], found)
             return found
 
@@ -74,11 +81,30 @@ class Operator:
         node: Any = type(f"enrnn_{self._name}_", (torch.autograd.Function,), methods)  # of whose name torch makes the gradient's
 
         def differentiable(keys: Any, *arguments: Any) -> Any:
+            if forward_ad._current_level >= 0 and any(_has_tangent(each) for each in arguments):
+                raise NotImplementedError(
+                    f"enrnn::{operator._name} has no derivative in forward mode (torch.func.jvp, jacfwd): take it in reverse mode"
+                )
             if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
-                return node.apply(*arguments, keys)
+                if not _transforms_are_active():
+                    return node.apply(*arguments, keys)
+                with enable_single_level_autograd_function():  # of one transform, which the dispatcher has come to
+                    return super(torch.autograd.Function, node).apply(*arguments, keys)  # type: ignore[misc]
             return below(keys, *arguments)
 
         return differentiable
+
+
+@contextlib.contextmanager
+def _for_outer_transforms() -> Iterator[None]:
+    """Inside of a node nothing is differentiated; but what is outside of the transform that the node is of may want it."""
+    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+        yield
+
+
+def _has_tangent(argument: Any) -> bool:
+    unpack: Any = forward_ad.unpack_dual
+    return isinstance(argument, torch.Tensor) and unpack(argument, level=0).tangent is not None
 
 
 def _not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
