@@ -90,6 +90,59 @@ def test_manifold_update_is_given_the_rate_of_its_group() -> None:
     assert steps(model, optimizer) == pytest.approx(still, abs=1e-15)
 
 
+@pytest.mark.parametrize("by", [torch.optim.Adam, torch.optim.SGD, torch.optim.LBFGS])
+def test_manifold_update_takes_its_place_where_a_closure_computes_the_gradient(by: type[torch.optim.Optimizer]) -> None:
+    linear, _ = problem(Rotated())
+    optimizer = by(linear.parameters(), lr=0.1)  # type: ignore[call-arg]
+    attach(linear, optimizer)
+    x, before = torch.randn(8, 4, dtype=torch.float64), linear.weight.detach().clone()  # type: ignore[operator, union-attr]
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss: Tensor = linear(x).sin().sum()
+        loss.backward()
+        return loss
+
+    for _ in range(3):
+        optimizer.step(closure)  # type: ignore[arg-type]
+    weight = linear.weight.detach()  # type: ignore[operator, union-attr]
+    assert (weight - before).abs().max() > 0.01
+    assert (weight.mT @ weight - torch.eye(4, dtype=torch.float64)).abs().max() < 1e-13
+
+
+def test_a_closure_gives_what_a_gradient_computed_before_gives() -> None:
+    (model, optimizer), (other, other_optimizer) = problem(Rotated()), problem(Rotated())
+    optimizer, other_optimizer = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (model, other))
+    attach(model, optimizer)
+    attach(other, other_optimizer)
+    steps(model, optimizer)
+    for seed in range(5):
+        x = torch.randn(8, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+        def closure(x: Tensor = x) -> Tensor:
+            other_optimizer.zero_grad()
+            loss: Tensor = other(x).sin().sum()
+            loss.backward()
+            return loss
+
+        other_optimizer.step(closure)  # type: ignore[arg-type]
+    assert all(torch.equal(*pair) for pair in zip(model.parameters(), other.parameters(), strict=True))
+
+
+def test_a_group_that_is_added_later_is_moved_too() -> None:
+    linear, _ = problem(Rotated())
+    optimizer = torch.optim.Adam([linear.bias], lr=0.1)
+    attach(linear, optimizer)
+    optimizer.add_param_group({"params": [linear.parametrizations.weight.original]})  # type: ignore[union-attr, index]
+    weight = steps(linear, optimizer)
+    assert (weight.mT @ weight - torch.eye(4, dtype=torch.float64)).abs().max() < 1e-13
+
+
+def test_an_optimizer_is_needed() -> None:
+    with pytest.raises(TypeError, match="attach needs the optimisers"):
+        attach(nn.Linear(2, 2))
+
+
 class Pair(nn.Module):
     """A product of two free tensors: the second one turns, the first is the optimiser's, and afterwards both have unit norm."""
 

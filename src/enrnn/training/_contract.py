@@ -13,7 +13,7 @@ tensor on the device. Both must be tensor operations without a look at a value, 
 steps, resumed runs and several processes need to know nothing of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -24,14 +24,16 @@ from torch.nn.utils import parametrize
 def attach(model: nn.Module, *optimizers: torch.optim.Optimizer) -> None:
     """Let the optimisers, which step in this order, honour the contract for all matrices of `model`. Most families have neither
     method, and it is then as if this had not been called."""
+    if not optimizers:
+        raise TypeError("attach needs the optimisers that train the model, one at least")
     moving = [
         (matrix, originals[place])
         for matrix, originals in matrices_of(model)
         if hasattr(matrix, "manifold_update")
         for place in getattr(matrix, "on_manifold", (0,))
     ]
-    for optimizer in optimizers:
-        _attach_updates(optimizer, moving)
+    for optimizer in optimizers if moving else ():
+        Moving(optimizer, moving)
     following = [(matrix, originals) for matrix, originals in matrices_of(model) if hasattr(matrix, "after_step")]
     if following:
         optimizers[-1].register_step_post_hook(lambda *_: _follow(following))
@@ -45,27 +47,57 @@ def matrices_of(model: nn.Module) -> Iterator[tuple[Any, list[Tensor]]]:
             yield module[0], [getattr(module, name) for name in names]
 
 
-def _attach_updates(optimizer: torch.optim.Optimizer, moving: list[tuple[Any, Tensor]]) -> None:
-    groups: dict[int, dict[str, Any]] = {id(p): group for group in optimizer.param_groups for p in group["params"]}
-    mine = [(matrix, original, groups[id(original)]) for matrix, original in moving if id(original) in groups]
-    if not mine:
-        return
-    gradients: list[Tensor | None] = []
+class Moving:
+    """What moves on a manifold while an optimiser steps. That one passes over what has no gradient: so gradients are taken away
+    before its step, and when a closure has computed them anew within it."""
 
-    def before(*arguments: object) -> None:
-        gradients[:] = [original.grad for _, original, _group in mine]
-        for _, original, _group in mine:
-            original.grad = None  # which optimisers pass over
+    def __init__(self, optimizer: torch.optim.Optimizer, moving: list[tuple[Any, Tensor]]) -> None:
+        self._moving = moving
+        self._taken: dict[Tensor, Tensor] = {}
+        optimizer.register_step_pre_hook(self._before)
+        optimizer.register_step_post_hook(lambda stepped, *_: self._after(stepped))
 
-    def after(*arguments: object) -> None:
-        with torch.no_grad():
-            for (matrix, original, group), gradient in zip(mine, gradients, strict=True):
-                original.grad = gradient
-                if gradient is not None:
-                    matrix.manifold_update(original, group["lr"])
+    def _before(
+        self, optimizer: torch.optim.Optimizer, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        rates = self._rates(optimizer)
+        mine = [original for _, original in self._moving if original in rates]
+        self._taken = {}
+        self._take(mine)
 
-    optimizer.register_step_pre_hook(before)
-    optimizer.register_step_post_hook(after)
+        def wrapped(given: Any) -> Any:
+            return self._then_take(given, mine) if callable(given) else given
+
+        first, *others = arguments  # the first one is the optimiser
+        return (first, *map(wrapped, others)), {name: wrapped(given) for name, given in named.items()}
+
+    def _take(self, originals: list[Tensor]) -> None:
+        for original in originals:
+            if original.grad is not None:
+                self._taken[original], original.grad = original.grad, None
+
+    def _then_take(self, closure: Callable[[], Any], originals: list[Tensor]) -> Callable[[], Any]:
+        def evaluated() -> Any:
+            for original in originals:  # the closure may add to what is there, or clear it
+                original.grad = self._taken.pop(original, None)
+            loss = closure()
+            self._take(originals)
+            return loss
+
+        return evaluated
+
+    def _after(self, optimizer: torch.optim.Optimizer) -> None:
+        rates = self._rates(optimizer)
+        for matrix, original in self._moving:
+            if original in self._taken:
+                original.grad = self._taken[original]
+                with torch.no_grad():
+                    matrix.manifold_update(original, rates[original])
+        self._taken = {}
+
+    def _rates(self, optimizer: torch.optim.Optimizer) -> dict[Tensor, Any]:
+        """Of all of its parameters, which may have become more since the last step."""
+        return {parameter: group["lr"] for group in optimizer.param_groups for parameter in group["params"]}
 
 
 @torch.no_grad()
