@@ -63,11 +63,15 @@ def _pull_back_modrelu(h: Tensor, bias: Tensor | None, g: Tensor) -> Tensor:
 
 
 def _pull_back_paired_modrelu(h: Tensor, bias: Tensor | None, g: Tensor) -> Tensor:
-    """With `u = h/|h|` and `|z| = |h| − b`: `dz = c·g + (1 − c)·u·(u·g)` where `c = |h|/|z|`; zero where h is."""
+    """With `u = h/|h|` and `|z| = |h| − b`: `dz = c·g + (1 − c)·u·(u·g)` where `c = |h|/|z|`; zero where h is.
+
+    So |z| is known to the rounding of |h|, and is taken to be that at least: with b > 0, c is at most 1/rounding.
+    """
     if bias is None:
         return g
     size = torch.hypot(*h.chunk(2, dim=-1))
-    scale = size / (size - bias).clamp_min(torch.finfo(h.dtype).tiny)
+    known = torch.finfo(h.dtype)
+    scale = size / torch.maximum(size - bias, known.eps * size).clamp_min(known.tiny)
     along = torch.where(size == 0, 0, (1 - scale) * _inner(h, g) / (size * size))
     return torch.cat([scale, scale], dim=-1) * g + torch.cat([along, along], dim=-1) * h
 

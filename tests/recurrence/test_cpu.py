@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from enrnn.functional import recurrence
 from enrnn.recurrence import _cpu
 from tests._record import Recorder
 
@@ -214,6 +215,23 @@ def test_one_step_with_a_bias_of_either_sign(nonlinearity: str) -> None:
     found, _ = single.engine()
     assert (exact.sign() != z.sign()).any()  # a bias above and one below zero were both at work
     assert float((found - exact)[far].abs().max()) <= 100 * torch.finfo(torch.float32).eps * float(z.abs().max())
+
+
+@pytest.mark.parametrize("backend", ["cpu", "torch"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_derivative_where_a_positive_threshold_swamps_z(backend: str, dtype: torch.dtype) -> None:
+    """Across z it is (|z| + b)/|z|, of which |z| is known to the rounding of |z| + b; from there on it is bounded."""
+    rounding, b = torch.finfo(dtype).eps, 0.5
+    for part in (1e9, 1e6, 1e3, 1e-2):
+        z = torch.tensor([[[part * rounding, 0.0]]], dtype=dtype, requires_grad=True)
+        zeros = torch.zeros(2, 2, dtype=dtype), torch.tensor([b], dtype=dtype), torch.zeros(1, 2, dtype=dtype)
+        states = recurrence(z, *zeros, "paired_modrelu", backend=backend)
+        found = float(torch.autograd.grad(states[0, 0, 1], z)[0][0, 0, 1])
+        exact = (part * rounding + b) / (part * rounding)
+        if part > 1:
+            assert abs(found - exact) <= exact * 4 * (b / part + rounding)
+        else:
+            assert found == pytest.approx(1 / rounding, rel=0.01)
 
 
 @pytest.mark.parametrize("nonlinearity", NONLINEARITIES)

@@ -338,7 +338,7 @@ def _paired_modrelu_back(row: Any, state: Any, bias: Any) -> None:
         x, y = np.float64(row[j]), np.float64(row[half + j])
         a, b = np.float64(state[j]), np.float64(state[half + j])
         modulus = math.sqrt(a * a + b * b)
-        before = modulus - bias[j]
+        before = max(modulus - bias[j], np.finfo(state.dtype).eps * modulus)  # not known to be less
         across = modulus / (TINY if before < TINY else before)
         along = (1 - across) * (a / modulus * x + b / modulus * y) / modulus
         row[j] = 0.0 if modulus == 0 else across * x + along * a

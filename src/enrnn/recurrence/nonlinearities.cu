@@ -5,6 +5,7 @@
 enum { MODRELU, RELU, TANH, IDENTITY, PAIRED_MODRELU, LEAKY_RELU };
 
 constexpr float LEAK = 0.1f;                             // the leaky ReLU's slope below zero
+constexpr float ROUNDING = 1.f / (1 << 23);
 constexpr int PARTS = SIGMA == PAIRED_MODRELU ? 2 : 1;   // real numbers a unit is made of
 
 __device__ float positive(float x) {  // max(x, 0), where NaN stays NaN
@@ -39,7 +40,7 @@ __device__ void pull_back(const float (&g)[PARTS], const float (&h)[PARTS], floa
     if constexpr (SIGMA == TANH) dz[0] = (1.f - h[0] * h[0]) * g[0];
     if constexpr (SIGMA == IDENTITY) dz[0] = g[0];
     if constexpr (SIGMA == PAIRED_MODRELU) {
-        const float size = hypotf(h[0], h[1]), before = fmaxf(size - b, 1e-30f);
+        const float size = hypotf(h[0], h[1]), before = fmaxf(fmaxf(size - b, ROUNDING * size), 1e-30f);  // not known to be less
         const float scale = size / before, along = size == 0.f ? 0.f : (1.f - scale) * (h[0] * g[0] + h[1] * g[1]) / (size * size);
         dz[0] = scale * g[0] + along * h[0], dz[1] = scale * g[1] + along * h[1];
     }

@@ -19,6 +19,7 @@
 enum { RELU = 1, TANH, IDENTITY, PAIRED_MODRELU, LEAKY_RELU };
 
 constexpr float LEAK = 0.1f;   // the leaky ReLU's slope below zero
+constexpr float ROUNDING = 1.f / (1 << 23);
 constexpr int THREADS = 1024;  // of a block, at most
 
 // A loop left as it is: written out, the sweeps would not do with the 64 registers that so many threads leave for each.
@@ -88,7 +89,7 @@ __device__ float2 pull_back(float2 g, float2 h, float b, float& by_bias) {
     if (SIGMA == LEAKY_RELU) return make_float2(h.x > 0.f ? g.x : LEAK * g.x, h.y > 0.f ? g.y : LEAK * g.y);
     if (SIGMA == TANH) return make_float2((1.f - h.x * h.x) * g.x, (1.f - h.y * h.y) * g.y);
     if (SIGMA == PAIRED_MODRELU) {  // with u = h / |h|: dz = c g + (1 - c) (u.g) u, where c = |h| / |z|; and the bias has u.g
-        const float size = hypotf(h.x, h.y), scale = __fdividef(size, fmaxf(size - b, 1e-30f));
+        const float size = hypotf(h.x, h.y), scale = __fdividef(size, fmaxf(fmaxf(size - b, ROUNDING * size), 1e-30f));
         const float inverse = size < 1e-30f ? 0.f : __fdividef(1.f, size);
         const float2 u = make_float2(h.x * inverse, h.y * inverse);
         const float along = inner(u, g);
