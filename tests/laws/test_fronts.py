@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
@@ -63,6 +64,37 @@ def test_a_weight_is_kept_orthogonal(name: str) -> None:
     fit(module)
     assert orthogonality(getattr(module, weight)) <= 8 * 8 * EPS
     assert (getattr(module, weight) - start).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_any_weight_of_a_short_dtype_can_be_made_orthogonal(dtype: torch.dtype) -> None:
+    """Whatever its determinant, and however near to −1 an eigenvalue of the nearest matrix is."""
+    torch.manual_seed(0)
+    eps = torch.finfo(dtype).eps
+    for size in (2, 3, 8, 64):
+        for negative_ones in (0, 1) * 5:
+            linear = nn.Linear(size, size).to(dtype)
+            left, _, right = torch.linalg.svd(linear.weight.detach().double())
+            if torch.linalg.det(left @ right) * (-1) ** negative_ones < 0:
+                left[:, -1] *= -1
+            enrnn.orthogonal(linear, negative_ones=negative_ones)
+            assert orthogonality(linear.weight) <= 4 * math.sqrt(size) * eps
+            # A is rounded, as large as 1/√eps in its norm, where it has been cut off; that alone is 2√eps.
+            assert (linear.weight - left @ right).abs().max() <= 4 * math.sqrt(eps)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_an_orthogonal_weight_of_a_short_dtype_is_kept_or_refused(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    eps = torch.finfo(dtype).eps
+    for size in (2, 3, 8, 64):
+        P = 0.3 * torch.randn(size, size, dtype=torch.float64) / math.sqrt(size)
+        W = Cayley(negative_ones=1)(P).to(dtype)
+        assert (Cayley(negative_ones=1)(Cayley(negative_ones=1).right_inverse(W)) - W).abs().max() <= 4 * eps
+        with pytest.raises(ValueError, match="determinant -1, but 0 negative ones"):
+            Cayley(negative_ones=0).right_inverse(W)
+        with pytest.raises(ValueError, match=r"at \(or too near\) −1"):
+            Cayley(negative_ones=2).right_inverse(torch.eye(size, dtype=dtype))
 
 
 @pytest.mark.parametrize("name", MODULES)

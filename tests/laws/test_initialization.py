@@ -155,6 +155,14 @@ def test_a_truncated_orthogonal_coupling_has_orthonormal_rows_or_columns(q: int,
     assert np.abs(gram - np.eye(min(q, s))).max() <= 8 * max(q, s) * torch.finfo(DTYPES[dtype]).eps
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_truncated_orthogonal_coupling_can_be_drawn_in_half_precision(dtype: torch.dtype) -> None:
+    layer = ENRNN(2, 12, short_size=5, coupling_init="truncated_orthogonal", dtype=dtype)
+    W_C = layer.weight_coupling_l0.detach().double()
+    assert layer.weight_coupling_l0.dtype == dtype
+    assert (W_C.mT @ W_C - torch.eye(5)).abs().max() <= 8 * torch.finfo(dtype).eps
+
+
 def test_two_draws_differ_and_one_seed_gives_one_layer() -> None:
     torch.manual_seed(3)
     first, second = ENRNN(2, 10), ENRNN(2, 10)

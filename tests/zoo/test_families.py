@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from enrnn import SVD, Exponential, Householder, Schur, SoftMargin
-from enrnn.matrices import Matrix
+from enrnn import NNRNN, SVD, Exponential, Householder, Schur, SoftMargin
+from enrnn.matrices import Matrix, _inverse
+from enrnn.matrices._normal import skew_of
+from enrnn.matrices._skew import exponential
 from tests._record import Recorder
 from tests.zoo._zoo import DTYPES, FAMILIES, ORTHOGONAL, orthogonality, scattered
 
@@ -113,6 +117,101 @@ def test_normal_matrices_have_a_schur_form(size: int) -> None:
         assert (matrix(*free(matrix, W)) - W).abs().max() <= 1e-12
 
 
+def turned(angles: list[float], rest: list[float], moduli: list[float] | None = None) -> Tensor:
+    """Rotations of planes by these angles, scaled if `moduli` are given, and real eigenvalues, in a random orthogonal basis."""
+    blocks = [torch.tensor([[math.cos(t), -math.sin(t)], [math.sin(t), math.cos(t)]], dtype=torch.float64) for t in angles]
+    scaled = [r * block for r, block in zip(moduli or [1.0] * len(angles), blocks, strict=True)]
+    middle = torch.block_diag(*scaled, *(torch.tensor([[value]], dtype=torch.float64) for value in rest))
+    Q = torch.linalg.qr(torch.randn(len(middle), len(middle), dtype=torch.float64))[0]
+    return Q @ middle @ Q.mT
+
+
+NEAR = [0.0, 1e-15, 1e-12, 1e-9, 1e-5, 0.1]
+
+
+def with_repeated_eigenvalues(size: int) -> list[Tensor]:
+    """Orthogonal matrices: any number of −1, permutations, equal pairs, pairs of all distances from the real line."""
+    identity = torch.eye(size, dtype=torch.float64)
+    found = [identity, -identity, *(identity[torch.randperm(size)] for _ in range(4))]
+    found += [turned([], [-1.0] * k + [1.0] * (size - k)) for k in range(size + 1)]
+    for pairs in range(1, size // 2 + 1):
+        rest = [(-1.0) ** k for k in range(size - 2 * pairs)]
+        found += [turned([around + near] * pairs, rest) for around in (0.0, 1.0, math.pi) for near in NEAR]
+        found.append(turned([math.pi - NEAR[k % len(NEAR)] for k in range(pairs)], rest))
+    return found
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", range(1, 10))
+def test_however_eigenvalues_repeat_an_orthogonal_matrix_is_kept(record: Recorder, size: int, dtype: str) -> None:
+    """By `Schur`, unless 1 and −1 are left over of an even size; by `Exponential`, if it is a rotation."""
+    torch.manual_seed(size)
+    eps = torch.finfo(DTYPES[dtype]).eps
+    for exact in with_repeated_eigenvalues(size):
+        W, rotation = exact.to(DTYPES[dtype]), bool(torch.linalg.det(exact) > 0)
+        for matrix in [Schur()] * (rotation or size % 2) + [Exponential()] * rotation:
+            error = (matrix(*free(matrix, W)) - W).abs().max()
+            record(cases=1, worst_error_in_eps=error / eps)
+            assert error <= 16 * size * eps
+
+
+def test_two_eigenvalues_that_look_alike_from_one_side_are_told_apart() -> None:
+    """e^{iθ} for θ = −½ and −3/2 have the same `Re e^{iφ}λ` for φ = 1, where `normal_basis` begins; and so on."""
+    torch.manual_seed(0)
+    for seen in (1.0, 2.0, 0.5):
+        W = turned([seen - 0.5, seen + 0.5, 0.3, 3.0], [1.0])
+        for matrix in (Schur(), Exponential()):
+            assert (matrix(*free(matrix, W)) - W).abs().max() <= 16 * 9 * 2.0**-52
+
+
+def test_many_eigenvalues_are_told_apart_to_rounding(record: Recorder) -> None:
+    """Of 200, some two are seen from each side at a distance of 10⁻⁵: without a Newton step, that many digits are lost."""
+    torch.manual_seed(0)
+    W = turned((torch.rand(100) * 2 * math.pi).tolist(), [])
+    for matrix in (Schur(), Exponential()):
+        error = (matrix(*free(matrix, W)) - W).abs().max()
+        record(cases=1, worst_error=error)
+        assert error <= 200 * 2.0**-52
+
+
+def test_normal_matrices_with_repeated_eigenvalues_have_a_schur_form() -> None:
+    torch.manual_seed(0)
+    for W in (
+        turned([], [0.3, 2.0, 0.3, -1.0, -1.0]),  # the odd one is in the middle
+        turned([1.0] * 3, [0.0], [0.5, 0.5, 2.0]),
+        turned([1.0, 2.0, 2.0 + 1e-9], [3.0, 3.0 + 1e-15], [1e-9, 1.0, 1.0]),
+        torch.zeros(5, 5, dtype=torch.float64),
+    ):
+        matrix = Schur()
+        assert (matrix(*free(matrix, W)) - W).abs().max() <= 1e-14 * (1 + W.abs().max()) * len(W)
+
+
+def test_one_and_minus_one_left_over_cost_one_block_of_the_schur_form() -> None:
+    torch.manual_seed(0)
+    W, matrix = turned([2.0], [1.0, 1.0, 1.0, -1.0]), Schur()
+    moduli = torch.linalg.eigvals(matrix(*free(matrix, W))).abs().sort().values
+    assert torch.allclose(moduli, torch.tensor([0.0] * 2 + [1.0] * 4, dtype=torch.float64), atol=1e-7)
+
+
+def test_what_is_not_normal_has_a_schur_form_where_its_blocks_are_scaled_rotations() -> None:
+    """Real eigenvalues in equal pairs with eigenvectors far from orthogonal, and an odd one that rounding must not pair up."""
+    torch.manual_seed(0)
+    middle = torch.diag(torch.tensor([2.0, 2.0, -1.0, -1.0, 0.5], dtype=torch.float64))
+    middle[2:, :2], middle[4, 2:4] = 1.0, -2.0
+    Q = torch.linalg.qr(torch.randn(5, 5, dtype=torch.float64))[0]
+    W, matrix = Q @ middle @ Q.mT, Schur()
+    assert (matrix(*free(matrix, W)) - W).abs().max() <= 1e-12
+
+
+def test_an_orthogonal_matrix_assigned_to_a_layer_is_kept() -> None:
+    torch.manual_seed(0)
+    layer = NNRNN(2, 3, dtype=torch.float64)
+    for _ in range(20):
+        W = turned([], [-1.0, -1.0, 1.0])
+        layer.weight_hh_l0 = W
+        assert (layer.weight_hh_l0 - W).abs().max() <= 16 * 3 * 2.0**-52
+
+
 @pytest.mark.parametrize("family", ["exponential", "householder", "dtriv_inf"])
 def test_what_is_not_orthogonal_is_replaced_by_the_nearest_one(family: str) -> None:
     torch.manual_seed(0)
@@ -140,6 +239,47 @@ def test_what_cannot_be_written_is_refused() -> None:
 def test_a_half_turn_has_a_logarithm() -> None:
     W = torch.diag(torch.tensor([-1.0, 1.0, -1.0, -1.0, -1.0], dtype=torch.float64))
     assert (Exponential()(Exponential().right_inverse(W)) - W).abs().max() <= 1e-14
+
+
+LARGE = [1e3, 1e4, 2e5, 1e7, 1e9, 1e15, 1e30]
+
+
+@pytest.mark.parametrize("scale", LARGE)
+@pytest.mark.parametrize("family", ["cayley", "exponential", "dtriv_inf"])
+def test_orthogonality_does_not_depend_on_how_large_the_free_matrix_is(record: Recorder, family: str, scale: float) -> None:
+    """As the docstrings have it: below 10⁻¹² (Exponential), below 3·10⁻¹¹ (Cayley of an odd size, at 10⁵)."""
+    for size in (2, 3, 8, 9):
+        matrix = ORTHOGONAL[family]()
+        (original,) = scattered(matrix, size, seed=size)
+        original.mul_(scale).requires_grad_()
+        W = matrix(original)
+        error = orthogonality(W)
+        record(cases=1, worst_error=error)
+        assert error <= (3e-16 * min(scale, 1e5) + 1e-14 if family == "cayley" else 1e-12)
+        (gradient,) = torch.autograd.grad(W.square().sum() + W.sum(), original)
+        assert torch.isfinite(gradient).all()
+
+
+def test_turns_by_large_angles_are_turns_by_what_is_left_of_them() -> None:
+    """`exp(A)` for ‖A‖ where rounding is taken out between squarings; the angles themselves are known up to ‖A‖·eps."""
+    torch.manual_seed(0)
+    Q = torch.linalg.qr(torch.randn(6, 6, dtype=torch.float64))[0]
+    turns = torch.tensor([1e4, 2.5e3, 17.0], dtype=torch.float64)
+    blocks = [torch.stack([t.cos(), -t.sin(), t.sin(), t.cos()]).view(2, 2) for t in turns]
+    expected = Q @ torch.block_diag(*blocks) @ Q.mT
+    A = skew_of(Q, turns)
+    assert (exponential(A) - expected).abs().max() <= 64 * 1e4 * 2.0**-52
+    P = A.triu(1).requires_grad_()
+    assert torch.autograd.gradcheck(Exponential(), P, eps=1e-5, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 6])
+def test_the_inverse_by_planes_is_the_inverse(size: int) -> None:
+    torch.manual_seed(size)
+    A = torch.randn(size, size, dtype=torch.float64).triu(1)
+    A = A - A.mT
+    X = torch.linalg.inv(torch.eye(size, dtype=torch.float64) + A)
+    assert (_inverse._by_planes(A) - X).abs().max() <= 16 * size * 2.0**-52
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from enrnn import EURNN, Givens, UnitaryGivens
+from enrnn import EURNN, Givens, UnitaryGivens, build
 from tests._record import Recorder
 from tests.zoo._zoo import DTYPES, orthogonality
 
@@ -133,6 +133,41 @@ def test_large_ones_are_unitary_to_rounding(record: Recorder, dtype: str) -> Non
 def test_the_gradient_of_the_complex_one_is_that_of_finite_differences(layers: int) -> None:
     matrix = UnitaryGivens(layers)
     assert torch.autograd.gradcheck(matrix, drawn(matrix, 10, seed=0), eps=1e-6, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("size", "layers"), [(1, 1), (2, 1), (3, 4), (4, 3)])
+def test_the_second_derivative_is_that_of_finite_differences(size: int, layers: int) -> None:
+    for matrix, units in ((Givens(layers), size), (UnitaryGivens(layers), 2 * size)):
+        originals = drawn(matrix, units, seed=size)
+        assert torch.autograd.gradgradcheck(matrix, originals, eps=1e-6, atol=1e-6, rtol=1e-6)
+        # With a graph, the first derivative takes another way than without.
+        total = matrix(*originals).sin().sum()
+        for graph, plain in zip(
+            torch.autograd.grad(total, originals, create_graph=True), torch.autograd.grad(total, originals), strict=True
+        ):
+            assert (graph - plain).abs().max() <= 8 * layers * size * EPS
+
+
+@pytest.mark.parametrize("name", ["eurnn", "goru", "enrnn"])
+def test_a_layer_has_second_derivatives_by_its_angles_as_the_fused_ones_say(name: str) -> None:
+    torch.manual_seed(0)
+    options = {"long": "givens"} if name == "enrnn" else {}
+    layer = build(name, 3, 6, backend="reference", dtype=torch.float64, **options)
+    with torch.no_grad():
+        layer.weight_ih_l0.normal_()
+    x, parameters = torch.randn(4, 2, 3, dtype=torch.float64), list(layer.parameters())
+    directions = [torch.randn_like(parameter) for parameter in parameters]
+
+    def slopes(step: float = 0.0) -> tuple[Tensor, ...]:
+        with torch.no_grad():
+            for parameter, direction in zip(parameters, directions, strict=True):
+                parameter.add_(direction, alpha=step)
+        return torch.autograd.grad(layer(x)[0].square().sum(), parameters, create_graph=True)
+
+    along = sum((slope * direction).sum() for slope, direction in zip(slopes(), directions, strict=True))
+    found = torch.autograd.grad(along, parameters)
+    for second, ahead, behind in zip(found, slopes(1e-5), slopes(-2e-5), strict=True):
+        assert ((ahead - behind) / 2e-5 - second).abs().max() <= 1e-5 * (1 + second.abs().max())
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 8, 12])

@@ -1,13 +1,17 @@
 """Orthogonal matrices by the scaled Cayley transform (scoRNN; ENRNN's long-term matrix)."""
 
+import math
+
 import torch
 from torch import Tensor
 
 from .._checks import count_within, square_matrix
-from .._precision import working_dtype
+from .._precision import state_dtype, working_dtype
 from ._cayley_transform import cayley, signs
 from ._contract import Matrix, rotation_angles
+from ._normal import normal_basis, scaled_rotations, skew_of
 from ._orthogonal import orthogonality_error
+from ._skew import skew_symmetric
 
 
 class Cayley(Matrix):
@@ -36,8 +40,9 @@ class Cayley(Matrix):
     def right_inverse(self, matrix: Tensor) -> Tensor:
         """`A = (I − WD)(I + WD)⁻¹`.
 
-        What is not orthogonal is replaced by the nearest orthogonal matrix with determinant `(−1)^negative_ones`. An
-        orthogonal matrix that this `D` cannot write (wrong determinant, or −1 an eigenvalue of `WD`) is a `ValueError`.
+        An orthogonal matrix (up to the rounding of its dtype) that this `D` cannot write is a `ValueError`: its determinant is
+        wrong, or −1 is an eigenvalue of `WD`. What is not orthogonal is replaced by the nearest orthogonal matrix with the
+        determinant `(−1)^negative_ones`; but no eigenvalue of `WD` comes nearer to −1 than 2√eps, for `A` has to be rounded.
         """
         square_matrix("the matrix assigned to a Cayley parametrization", matrix)
         signs = self._signs(matrix)
@@ -48,23 +53,19 @@ class Cayley(Matrix):
             if not torch.isfinite(target).all():
                 raise ValueError("the matrix assigned to a Cayley parametrization has entries that are not finite")
             left, values, right = torch.linalg.svd(target)
-            nearest = left @ right
-            rounding = 100 * matrix.shape[0] * torch.finfo(matrix.dtype).eps
-            if torch.linalg.det(nearest) * signs.prod() < 0:
-                if (values - 1).abs().max() < rounding:
+            orthogonal = bool((values - 1).abs().max() < _rounding(matrix))
+            if torch.linalg.det(left @ right) * signs.prod() < 0:
+                if orthogonal:
                     raise ValueError(
                         f"the orthogonal matrix assigned has determinant {-signs.prod():+.0f}, but {self._count(matrix)} "
                         f"negative ones fix it to {signs.prod():+.0f}"
                     )
                 left[:, -1].neg_()
-                nearest = left @ right
-            rotation = nearest * signs
-            identity = torch.eye(rotation.shape[0], dtype=rotation.dtype, device=rotation.device)
-            # (I − Z)(I + Z)⁻¹ = (I + Z)⁻¹(I − Z): both are polynomials in Z.
-            skew: Tensor = torch.linalg.solve_ex(identity + rotation, identity - rotation)[0]
-            original = ((skew - skew.mT) / 2).triu(1).to(matrix.dtype)
-            reached = torch.allclose(self(original).to(signs.dtype), nearest, rtol=0, atol=max(rounding, 1e-5))
-            if not reached or original.abs().max() > torch.finfo(matrix.dtype).eps ** -0.5:
+            nearest = left @ right
+            largest = torch.finfo(matrix.dtype).eps ** -0.5
+            skew = _skew_of_rotation(nearest * signs, math.inf if orthogonal else largest)
+            original = skew.triu(1).to(matrix.dtype)
+            if orthogonal and (original.abs().max() > largest or not self._reaches(nearest, original)):
                 raise ValueError(
                     f"no skew-symmetric A gives the matrix assigned: with {self._count(matrix)} negative ones, WD has an "
                     "eigenvalue at (or too near) −1. Choose another number of negative ones."
@@ -80,7 +81,10 @@ class Cayley(Matrix):
             original.diagonal(1)[::2][: angles.shape[0]] = torch.tan(angles / 2)
 
     def constraint_error(self, matrix: Tensor) -> Tensor:
-        """The largest entry of `|WᵀW − I|`."""
+        """The largest entry of `|WᵀW − I|`: zero up to rounding for every finite `A` on a CPU, up to |A| ≈ 10⁵ on a GPU.
+
+        Of an odd size, rounding grows with |A|, up to 3·10⁻¹¹ at 10⁵; from there on a CPU takes the way that costs more.
+        """
         return orthogonality_error(matrix)
 
     def free_parameters(self, size: int) -> int:
@@ -95,3 +99,22 @@ class Cayley(Matrix):
     def _signs(self, matrix: Tensor) -> Tensor:
         """The diagonal of `D`, in the precision the transform is computed in."""
         return signs(matrix, self._count(matrix)).to(working_dtype(matrix))
+
+    def _reaches(self, wanted: Tensor, original: Tensor) -> bool:
+        """Whether `A` gives what is wanted. As `dW = −(I + A)⁻¹ dA (D + W)`, rounding `A` costs at most eps·‖A‖."""
+        cost = torch.finfo(original.dtype).eps * float(torch.linalg.norm(skew_symmetric(original.to(wanted))))
+        return bool((self(original).to(wanted) - wanted).abs().max() <= max(_rounding(original), 1e-5) + cost)
+
+
+def _rounding(matrix: Tensor) -> float:
+    """How far from one the singular values of an orthogonal matrix may be: they are moved by √n·eps/2 at most as its entries are
+    rounded to the dtype, and what was rounded had been computed, in float32 if the dtype is a shorter one."""
+    size = matrix.shape[0]
+    return math.sqrt(size) * torch.finfo(matrix.dtype).eps + 100 * size * torch.finfo(state_dtype(matrix.dtype)).eps
+
+
+def _skew_of_rotation(rotation: Tensor, largest: float) -> Tensor:
+    """`(I − Z)(I + Z)⁻¹`: where `Z` turns a plane by θ, it is `−tan(θ/2)·[[0, −1], [1, 0]]`; of that, as much as is allowed."""
+    Q = normal_basis(rotation)
+    cosine, sine = scaled_rotations(Q.mT @ rotation @ Q)
+    return skew_of(Q, -torch.tan(torch.atan2(sine, cosine) / 2).clamp(-largest, largest))

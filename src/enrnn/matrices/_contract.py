@@ -58,6 +58,11 @@ class Matrix(nn.Module):
         """Raise what was flagged on the device while nobody could look (compiled, exported or captured runs)."""
 
 
+def cleared(buffer: Tensor, device: torch.device) -> Tensor:
+    """Zeros in its place: in its own memory where that is on the device, so that no tensor of inference mode's takes it."""
+    return buffer.zero_() if buffer.device == device else torch.zeros_like(buffer, device=device)
+
+
 def rotation_angles(size: int, like: Tensor) -> Tensor:
     """`⌊size/2⌋` angles uniform in [0, π/2): §4's `t_j`, one for each 2×2 block on the diagonal."""
     return torch.empty(size // 2, dtype=like.dtype, device=like.device).uniform_(0.0, torch.pi / 2)

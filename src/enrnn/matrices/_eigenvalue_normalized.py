@@ -12,7 +12,7 @@ from .._precision import capturing, recording
 from .._replay import replayed
 from .._streams import before_writing, elsewhere
 from . import _normalization
-from ._contract import Matrix, rotation_angles
+from ._contract import Matrix, cleared, rotation_angles
 
 DEFECTIVE = 1e-6
 """λ counts as (nearly) defective when |v*u| falls below this fraction of ‖u‖‖v‖."""
@@ -182,9 +182,8 @@ class EigenvalueNormalized(Solved):
 
 def _forget_what_is_not_saved(matrix: EigenvalueNormalized, keys: object) -> None:
     """After loading a state dict, also into a module whose memory was never filled (`skip_init`, `to_empty`, meta)."""
-    matrix.radius = torch.zeros_like(matrix.radius, device=matrix.normalizing.device)
-    matrix.not_finite = torch.zeros_like(matrix.normalizing)
-    matrix.uncertified = torch.zeros_like(matrix.normalizing)
+    for name in ("radius", "not_finite", "uncertified"):
+        setattr(matrix, name, cleared(getattr(matrix, name), matrix.normalizing.device))
 
 
 UNSEEN = "unseen"

@@ -6,20 +6,26 @@ is lost by that, one step of a Newton iteration of third order makes good: `X �
 relative error, which is at most about `q·‖A‖²` roundings before. So up to norms of 10⁵ the result is as exact as with pivoting.
 """
 
+import math
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from .. import _nvrtc
 from .._launch import Kernel
 from .._operators import Operator
 from .._precision import capturing
+from ._normal import normal_basis, scaled_rotations, skew_of
 
 SOURCE = Path(__file__).with_name("inverse.cu")
 SIDE, THREADS = 32, 256
 """As in the source: the block that is eliminated at once, which is also the tile that a thread block makes."""
+
+LARGE = 1e5
+"""From this entry on, the inverse is formed from the spectrum of `A` where it may be looked at, on a CPU."""
 
 
 @Operator
@@ -28,6 +34,8 @@ def shifted_skew_inverse(skew: Tensor) -> Tensor:
     identity = torch.eye(skew.shape[0], dtype=skew.dtype, device=skew.device)
     kernel = elimination(skew)
     if kernel is None:
+        if skew.is_cpu and skew.numel() and LARGE < float(skew.abs().max()) < math.inf:
+            return _by_planes(skew)
         solved: Tensor = torch.linalg.solve_ex(identity + skew, identity)[0]
         return solved.contiguous()
     return eliminated(identity + skew, identity, kernel)
@@ -49,6 +57,19 @@ def _backward(ctx: Any, gradient: Tensor) -> Tensor:
 
 
 shifted_skew_inverse.register_autograd(_backward, setup_context=_setup_context)
+
+
+def _by_planes(skew: Tensor) -> Tensor:
+    """The inverse in an orthogonal basis where `A` turns planes: a block `t·[[0, −1], [1, 0]]` of `A` becomes
+    `(I − t·[[0, −1], [1, 0]])/(1 + t²)`, and the zero that an odd size leaves becomes one.
+
+    A solve would lose ‖A‖·eps of the latter, and `2(I + A)⁻¹ − I` its orthogonality; this one keeps it for every `A`.
+    """
+    Q = normal_basis(skew)
+    turns = scaled_rotations(Q.mT @ skew @ Q)[1]
+    scale = 1 / (1 + turns.square())
+    spectrum = F.pad(scale.repeat_interleave(2), (0, len(skew) % 2), value=1.0)
+    return (Q * spectrum) @ Q.mT - skew_of(Q, turns * scale)
 
 
 def eliminated(shifted: Tensor, identity: Tensor, kernel: Kernel) -> Tensor:

@@ -131,12 +131,35 @@ def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 
 
 def _pull_back(ctx, gradient: Tensor):  # type: ignore[no-untyped-def]
+    """By the operator; but where the gradient is to be differentiated again, by autograd, layer by layer."""
     angles, phases, product = ctx.saved_tensors
+    if torch.is_grad_enabled():
+        wanted = [part for part, needed in zip((angles, phases), ctx.needs_input_grad, strict=False) if needed]
+        found = iter(torch.autograd.grad(_layer_by_layer(angles, phases, ctx.layers), wanted, gradient, create_graph=True))
+        return *(next(found) if needed else None for needed in ctx.needs_input_grad[:2]), None
     by_angle, by_phase = brick_wall_backward(gradient.contiguous(), product, angles, phases, ctx.layers)
     return by_angle, None if phases is None else by_phase, None
 
 
 brick_wall.register_autograd(_pull_back, setup_context=_save)
+
+
+def _layer_by_layer(angles: Tensor, phases: Tensor | None, layers: int) -> Tensor:
+    """What `brick_wall` is, in operations that can be differentiated any number of times."""
+    size = angles.shape[0]
+    X = torch.eye(size, dtype=angles.dtype if phases is None else angles.dtype.to_complex(), device=angles.device)
+    for layer in range(layers):
+        first, last = layer % 2, size - (size - layer) % 2
+        rows = slice(first, last, 2), layer // 2
+        theta = angles[rows].unsqueeze(1)
+        cosine, sine = torch.cos(theta), torch.sin(theta)
+        even, odd = X[first:last:2], X[first + 1 : last : 2]
+        if phases is not None:
+            phi = phases[rows].unsqueeze(1)
+            odd = odd * torch.polar(torch.ones_like(phi), phi)
+        turned = torch.stack([cosine * even - sine * odd, sine * even + cosine * odd], dim=1)
+        X = torch.cat([X[:first], turned.flatten(0, 1), X[last:]])
+    return X
 
 
 def _turns(wall: Wall, angles: Tensor, phases: Tensor | None) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor] | None]:

@@ -8,6 +8,7 @@ from torch import Tensor
 from .._checks import non_negative, square_matrix
 from .._precision import working_dtype
 from ._contract import Matrix, rotation_angles
+from ._normal import normal_basis, paired, scaled_rotations
 from ._orthogonal import finite_matrix
 from ._skew import exponential, logarithm, skew_symmetric
 
@@ -32,29 +33,25 @@ class Schur(Matrix):
 
     def forward(self, skew: Tensor, angles: Tensor, moduli: Tensor, lower: Tensor) -> Tensor:
         square_matrix("the first free tensor of Schur", skew)
-        exact = _Parts(*(part.to(working_dtype(skew)) for part in (skew, angles, moduli, lower)))
-        P = exponential(skew_symmetric(exact.skew))
-        return (P @ _middle(exact) @ P.mT).to(skew.dtype)
+        A, *middle = (part.to(working_dtype(skew)) for part in (skew, angles, moduli, lower))
+        P = exponential(skew_symmetric(A))
+        return (P @ _middle(*middle) @ P.mT).to(skew.dtype)
 
     def penalty(self, *originals: Tensor) -> Tensor:
         """`δ·Σ(γ_j − 1)²` over the eigenvalues: each pair counts once, as in the paper."""
         return self.gamma_penalty * (_Parts(*originals).moduli - 1).square().sum()
 
     def right_inverse(self, matrix: Tensor) -> tuple[Tensor, ...]:
-        """From eigenvectors, pair by pair: exact for normal matrices, orthogonal ones among them, whose real eigenvalues pair up.
+        """From eigenvectors, pair by pair: exact for normal matrices whose real eigenvalues pair up, equal with equal, which may
+        leave one over if the size is odd. Orthogonal matrices are among them, but those of even size and determinant −1.
         Of others, the blocks need not come out as scaled rotations in this order; the nearest ones then take their place."""
         square_matrix("the matrix assigned to a Schur parametrization", matrix)
         if matrix.is_meta:
             return tuple(matrix.new_empty(part.shape) for part in self.originals(matrix.shape[0], matrix))
         exact = finite_matrix(matrix)
-        P = _invariant_basis(exact)
-        middle = P.mT @ exact @ P
-        a, b, c, d = (middle[i::2, j::2] for i, j in ((0, 0), (0, 1), (1, 0), (1, 1)))
-        pairs = exact.shape[0] // 2
-        cosine = (a.diagonal()[:pairs] + d.diagonal()) / 2
-        sine = (c.diagonal()[:pairs] - b.diagonal()[:pairs]) / 2
-        moduli = torch.cat([torch.hypot(cosine, sine), a.diagonal()[pairs:]])
-        parts = logarithm(P).triu(1), torch.atan2(sine, cosine), moduli, _below_blocks(middle)
+        fits = [_fit(exact, basis) for basis in (normal_basis(exact), _invariant_basis(exact))]
+        P, angles, moduli, lower, _ = min(fits, key=lambda fit: fit.distance)
+        parts = logarithm(P).triu(1), angles, moduli, lower
         return tuple(part.to(matrix.dtype) for part in parts)
 
     def originals(self, size: int, like: Tensor) -> tuple[Tensor, ...]:
@@ -90,14 +87,23 @@ class _Parts(NamedTuple):
     lower: Tensor
 
 
-def _middle(parts: _Parts) -> Tensor:
+class _Fit(NamedTuple):
+    P: Tensor
+    angles: Tensor
+    moduli: Tensor
+    lower: Tensor
+    distance: float
+    """Between `PΘPᵀ` and the matrix that it is to be."""
+
+
+def _middle(angles: Tensor, moduli: Tensor, lower: Tensor) -> Tensor:
     """Θ."""
-    size = parts.skew.shape[0]
-    paired = parts.moduli[: size // 2]
-    cosine, sine = paired * torch.cos(parts.angles), paired * torch.sin(parts.angles)
-    diagonal = torch.cat([cosine.repeat_interleave(2), parts.moduli[size // 2 :]])
+    size = lower.shape[0]
+    scales = moduli[: size // 2]
+    cosine, sine = scales * torch.cos(angles), scales * torch.sin(angles)
+    diagonal = torch.cat([cosine.repeat_interleave(2), moduli[size // 2 :]])
     beside = torch.stack([sine, torch.zeros_like(sine)], dim=1).flatten()[: size - 1]
-    return torch.diag(diagonal) + torch.diag(beside, -1) - torch.diag(beside, 1) + _below_blocks(parts.lower)
+    return torch.diag(diagonal) + torch.diag(beside, -1) - torch.diag(beside, 1) + _below_blocks(lower)
 
 
 def _below_blocks(matrix: Tensor) -> Tensor:
@@ -106,16 +112,26 @@ def _below_blocks(matrix: Tensor) -> Tensor:
     return torch.where(block.unsqueeze(1) > block, matrix, 0)
 
 
+def _fit(matrix: Tensor, basis: Tensor) -> _Fit:
+    """The blocks of a matrix in an orthogonal basis, which becomes a rotation, as scaled rotations."""
+    P = basis.clone()
+    if torch.linalg.det(P) < 0:
+        P[:, 0].neg_()
+    middle = P.mT @ matrix @ P
+    cosine, sine = scaled_rotations(middle)
+    angles, moduli = torch.atan2(sine, cosine), torch.cat([torch.hypot(cosine, sine), middle.diagonal()[2 * len(cosine) :]])
+    lower = _below_blocks(middle)
+    return _Fit(P, angles, moduli, lower, float(torch.linalg.norm(_middle(angles, moduli, lower) - middle)))
+
+
 def _invariant_basis(matrix: Tensor) -> Tensor:
-    """A rotation whose last 2, 4, … columns (after the last one alone, if the size is odd) span invariant subspaces."""
-    size = matrix.shape[0]
+    """An orthogonal basis whose last 2, 4, … columns (after the last one alone, if the size is odd) span invariant subspaces of a
+    matrix that need not be normal."""
     values, vectors = torch.linalg.eig(matrix)
-    real = sorted((values.imag == 0).nonzero().flatten().tolist(), key=lambda k: float(values[k].real))
-    upper = (values.imag > 0).nonzero().flatten().tolist()
-    alone = [real.pop(0 if len(real) < 2 or values[real[0]] != values[real[1]] else -1)] if size % 2 else []
-    pairs = [part for k in upper for part in (vectors[:, k].real, vectors[:, k].imag)]
-    columns = [vectors[:, k].real for k in alone] + pairs + [vectors[:, k].real for k in real]
-    Q: Tensor = torch.linalg.qr(torch.stack(columns, dim=1))[0].flip(1)
-    if torch.linalg.det(Q) < 0:
-        Q[:, 0].neg_()
+    real = (values.imag == 0).nonzero().flatten()
+    real = real[values.real[real].argsort()]
+    real = real[paired(values.real[real])]
+    in_pairs, alone = vectors.real[:, real].split([len(real) // 2 * 2, len(real) % 2], dim=1)
+    upper = torch.view_as_real(vectors[:, values.imag > 0]).flatten(1)
+    Q: Tensor = torch.linalg.qr(torch.cat([alone, upper, in_pairs], dim=1))[0].flip(1)
     return Q

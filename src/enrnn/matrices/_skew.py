@@ -6,12 +6,17 @@ import torch
 from torch import Tensor
 
 from .._precision import recording
+from ._normal import normal_basis, scaled_rotations, skew_of
 
 _RADIUS = 0.34
 """Up to this norm, the Taylor polynomial of degree 12 is exact to rounding: 0.34¹³/13! < 2⁻⁵³."""
 
 _GPU_SQUARINGS = 12
 """On a GPU nobody looks at the norm, so that a CUDA graph gives the same digits; this many are right up to 0.34 · 2¹² ≈ 1400."""
+
+_UNPOLISHED = 12
+"""Each squaring doubles the rounding. After this many it is at 2¹² roundings, below that of float32; from the next one on, it is
+taken out every time."""
 
 
 def skew_symmetric(original: Tensor) -> Tensor:
@@ -26,6 +31,9 @@ def exponential(skew: Tensor) -> Tensor:
     torch has `matrix_exp`, whose gradient exponentiates a matrix of twice the size, ten times the work of the forward pass;
     through these products autograd needs two times. While a graph is recorded, torch's is taken, since the number of squarings
     cannot be known.
+
+    It is orthogonal to rounding for every `A` whose square is finite, though from 10¹⁶ on `A` no longer says which matrix: its
+    rounding is a turn by ‖A‖·eps. On a GPU and in a recorded graph the range is smaller, see `Exponential`.
     """
     if recording(skew):
         recorded: Tensor = torch.linalg.matrix_exp(skew)
@@ -43,8 +51,10 @@ def exponential(skew: Tensor) -> Tensor:
 
     power = (X4 / math.factorial(12) + cubic(8)) @ X4 + cubic(4)
     power = power @ X4 + cubic(0)
-    for _ in range(squarings):
+    for done in range(squarings):
         power = power @ power
+        if done >= _UNPOLISHED:
+            power = 1.5 * power - 0.5 * power @ (power.mT @ power)  # a step towards the polar factor, as in `polished`
     return power
 
 
@@ -57,28 +67,13 @@ def _squarings(square: Tensor) -> int:
 def logarithm(rotation: Tensor) -> Tensor:
     """The skew-symmetric `A` with `exp(A) = W` and angles in [−π, π], for an orthogonal `W` of determinant 1 in float64.
 
-    The square root of an orthogonal matrix without the eigenvalue −1 is the polar factor of `I + W`. After five of them the
-    angles are below 0.1, and `log W = 2 artanh((W − I)(W + I)⁻¹)` is a short series. An eigenvalue −1 comes in pairs: each is
-    taken out as a turn by π.
+    In an orthogonal basis, `W` is rotations of planes; `A` turns these planes by their angles. An eigenvalue −1 comes in pairs,
+    each of them a turn by π.
     """
-    size = rotation.shape[0]
-    identity = torch.eye(size, dtype=rotation.dtype, device=rotation.device)
-    _, values, right = torch.linalg.svd(identity + rotation)
-    half_turned = right[values < 100 * size * torch.finfo(rotation.dtype).eps]  # rows: the eigenspace of −1
-    first, second = half_turned[0::2], half_turned[1::2]
-    if first.shape != second.shape:
-        raise ValueError("an orthogonal matrix of determinant −1 has no logarithm that is skew-symmetric")
-    turn = torch.pi * (second.mT @ first - first.mT @ second)
-    root = rotation + 2 * half_turned.mT @ half_turned
-    for _ in range(5):
-        left, _, right = torch.linalg.svd(identity + root)
-        root = left @ right
-    X: Tensor = torch.linalg.solve(root + identity, root - identity)
-    X = (X - X.mT) / 2
-    square = X @ X
-    term, series = X, X
-    for k in (3, 5, 7, 9, 11):  # the angles' tangents are below 0.05
-        term = term @ square
-        series = series + term / k
-    skew: Tensor = 64 * series + turn
+    Q = normal_basis(rotation)
+    cosine, sine = scaled_rotations(Q.mT @ rotation @ Q)
+    skew = skew_of(Q, torch.atan2(sine, cosine))
+    rounding = 100 * rotation.shape[0] * torch.finfo(rotation.dtype).eps
+    if (exponential(skew) - rotation).abs().max() > rounding:
+        raise ValueError("there is no skew-symmetric logarithm: the matrix is not orthogonal, or its determinant is −1")
     return skew

@@ -10,6 +10,7 @@ from .._precision import capturing, recording, working_dtype
 from ..spectrum import accuracy_for
 from ..spectrum._dense import power_of_two_above
 from ..spectrum._device import scattered, squaring_on_device
+from ._contract import cleared
 from ._eigenvalue_normalized import EigenvalueNormalized, Solved
 
 
@@ -84,7 +85,7 @@ class SpectralNorm(Solved):
 def _forget_all(matrix: SpectralNorm, keys: object) -> None:
     """After loading a state dict, also into a module whose memory was never filled (`skip_init`, `to_empty`, meta)."""
     for name, buffer in list(matrix.named_buffers()):
-        setattr(matrix, name, torch.zeros_like(buffer, device="cpu" if buffer.is_meta else buffer.device))
+        setattr(matrix, name, cleared(buffer, torch.device("cpu") if buffer.is_meta else buffer.device))
 
 
 def _first_singular_value(matrix: Tensor) -> Tensor:
