@@ -232,3 +232,34 @@ def test_a_layer_moves_to_another_dtype_as_a_whole() -> None:
     assert layer.normalizing.dtype == torch.bool
     assert layer.nearly_defective.dtype == torch.int64
     assert layer.constraint_error() <= 8 * 4 * torch.finfo(torch.float64).eps
+
+
+def test_loading_restores_the_identity_input_and_leaves_a_users_buffers_alone() -> None:
+    layer = layer_with({"input_weight": "identity"})
+    layer.register_buffer("mean", torch.arange(6.0))
+    state = layer.state_dict()
+    layer.weight_ih_l0.fill_(7)
+    layer.load_state_dict(state)
+    assert torch.equal(layer.weight_ih_l0, torch.eye(6))
+    assert torch.equal(layer.mean, torch.arange(6.0))
+    layer.register_buffer("scale", torch.full((3,), 2.0), persistent=False)
+    layer.load_state_dict(state)
+    assert torch.equal(layer.scale, torch.full((3,), 2.0))
+
+
+@pytest.mark.parametrize("short", ["normalized", "spectral_norm"])
+def test_a_layer_loaded_in_inference_mode_is_trained_afterwards(short: str) -> None:
+    layer = ENRNN(3, 6, short=short)
+    with torch.inference_mode():
+        layer.load_state_dict(layer.state_dict())
+    layer(torch.randn(4, 2, 3))[0].sum().backward()
+    assert not any(buffer.is_inference() for buffer in layer.buffers())
+
+
+def test_an_identity_input_loaded_in_inference_mode_can_be_written_to_afterwards() -> None:
+    layer = layer_with({"input_weight": "identity"})
+    kept = layer.weight_ih_l0
+    with torch.inference_mode():
+        layer.load_state_dict(layer.state_dict())
+    assert not layer.weight_ih_l0.is_inference()
+    assert layer.weight_ih_l0 is kept

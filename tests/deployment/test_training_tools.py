@@ -152,3 +152,30 @@ def test_the_citation_has_one_entry_for_each_thing_composed(compose: Callable[[]
 
 def test_the_citation_is_public() -> None:
     assert enrnn.citation is citation
+
+
+@pytest.mark.parametrize(("kind", "name"), [(ENRNN, "weight_ih_l0"), (ENRNNCell, "weight_ih"), (enrnn.SCORNN, "weight_ih_l0")])
+def test_a_parametrization_of_torchs_own_is_counted_and_else_left_alone(kind: type[Any], name: str) -> None:
+    module = kind(3, 8)
+    matrices, free = module.matrices(), module.num_free_parameters()
+    nn.utils.parametrizations.weight_norm(module, name)
+    assert module.matrices() == matrices
+    assert 0 <= module.constraint_error() <= 8 * 8 * torch.finfo(torch.float32).eps
+    assert module.check() is None
+    assert module.num_free_parameters() == free + 8  # the norms of the rows are stored beside them
+    assert sum(len(group["params"]) for group in module.parameter_groups(1e-3, 1e-4)) == len(list(module.parameters()))
+    assert matrices.keys() < set(module.parametrizations)
+    start = [original.clone() for original in module._originals(next(iter(matrices)))]
+    module.reset_parameters()
+    assert not all(torch.equal(*pair) for pair in zip(start, module._originals(next(iter(matrices))), strict=True))
+
+
+def test_a_matrix_that_is_parametrized_anew_is_no_constraint_of_ours() -> None:
+    layer = enrnn.SCORNN(3, 8)
+    nn.utils.parametrize.remove_parametrizations(layer, "weight_hh_l0")
+    nn.utils.parametrizations.weight_norm(layer, "weight_hh_l0")
+    assert layer.matrices() == {}
+    assert layer.constraint_error() == 0
+    assert layer.num_free_parameters() == 8 * 3 + 8 + 8 * 8 + 8
+    layer(torch.randn(4, 2, 3))[0].sum().backward()
+    layer.reset_parameters()

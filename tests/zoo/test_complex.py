@@ -378,6 +378,10 @@ def test_complex_units_come_in_pairs_of_numbers() -> None:
             kind(3, 0)
     with pytest.raises(ValueError, match="polish_every"):
         FullCapacityURNN(3, 8, polish_every=0)
+    with pytest.raises(ValueError, match="polish_every"):
+        CGRNN(3, 8, polish_every=0)
+    with pytest.raises(ValueError, match="polish_every has no effect on unitary=False; leave it out, got: 3"):
+        CGRNN(3, 8, unitary=False, polish_every=3)
     with pytest.raises(TypeError, match="has no argument 'negative_ones'"):
         SCURNN(3, 8, negative_ones=2)
 

@@ -113,6 +113,26 @@ def test_clockwork_modules_are_updated_when_they_are_due(options: dict[str, Any]
             assert torch.equal(before, now) == ((start + t) % period != 0)
 
 
+def test_clocks_of_two_calls_at_once_are_two() -> None:
+    """The second call begins while the first is at its third step, as another thread's may."""
+    torch.manual_seed(0)
+    x, seen = torch.randn(9, 2, 3, dtype=F64), []
+
+    def tanh(z: Tensor) -> Tensor:
+        seen.append(z)
+        if len(seen) == 3:
+            others.append(layer(x, start=1)[0])
+        return torch.tanh(z)
+
+    others: list[Tensor] = []
+    layer = ClockworkRNN(3, 10, modules=3, nonlinearity=tanh, dtype=F64)
+    first = layer(x, start=6)[0]
+    seen.extend([x] * 3)
+    assert torch.equal(first, layer(x, start=6)[0])
+    assert torch.equal(others[0], layer(x, start=1)[0])
+    assert not torch.equal(others[0], first)
+
+
 def test_clockwork_with_one_module_is_torchs_rnn() -> None:
     torch.manual_seed(0)
     layer = scattered(ClockworkRNN(3, 10, 2, modules=1, bidirectional=True, dtype=F64))
@@ -311,6 +331,19 @@ def test_hmrnn_copies_to_the_bit() -> None:
     assert not torch.equal(h[0], state[0][0])
     assert not z.any()
     assert torch.equal(output[3], state[0][2])
+
+
+def test_hmrnns_weights_need_not_be_parameters() -> None:
+    torch.manual_seed(0)
+    layer, x = HMRNN(3, 4, dtype=F64), torch.randn(5, 2, 3, dtype=F64)
+    wanted = layer(x)[0]
+    detached = {name: parameter.detach() for name, parameter in layer.named_parameters()}
+    assert torch.equal(torch.func.functional_call(layer, detached, (x,))[0], wanted)
+    for name in ("weight_ih_l0", "weight_hh_l1"):
+        nn.utils.parametrizations.weight_norm(layer, name)
+    assert torch.allclose(layer(x)[0], wanted)
+    layer(x)[0].sum().backward()
+    assert layer.parametrizations.weight_ih_l0.original0.grad is not None
 
 
 def test_hmrnn_with_one_layer_is_torchs_lstm() -> None:
@@ -591,6 +624,35 @@ def test_half_precision_and_autocast(name: str) -> None:
     layer(x.bfloat16(), state)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@each_layer
+def test_it_can_be_made_in_half_precision(name: str, dtype: torch.dtype) -> None:
+    layer = layer_of(name, dtype=dtype)
+    assert {parameter.dtype for parameter in layer.parameters()} == {dtype}
+    assert layer(torch.randn(4, 2, 3, dtype=dtype))[0].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_an_lstm_cell_in_half_precision_starts_orthonormal(dtype: torch.dtype) -> None:
+    weight = LayerNormLSTMCell(3, 4, dtype=dtype).weight_hh.detach().double()
+    assert (weight.mT @ weight - torch.eye(4)).abs().max() <= 8 * torch.finfo(dtype).eps
+
+
+@each_layer
+def test_an_empty_batch_has_empty_outputs(name: str) -> None:
+    layer = layer_of(name)
+    output, state = layer(torch.zeros(5, 0, 3))
+    assert output.shape == (5, 0, 10)
+    assert all(part.numel() == 0 for part in flat(state))
+    again, _ = layer(torch.zeros(2, 0, 3), state)
+    assert again.shape == (2, 0, 10)
+
+
+def test_an_lstm_cell_takes_an_empty_batch() -> None:
+    h, c = LayerNormLSTMCell(3, 4)(torch.zeros(0, 3))
+    assert h.shape == c.shape == (0, 4)
+
+
 def wrong(*arguments: Any, kind: type = HMRNN, **options: Any) -> Callable[[], object]:
     return lambda: kind(*arguments, **options)
 
@@ -627,6 +689,31 @@ def wrong(*arguments: Any, kind: type = HMRNN, **options: Any) -> Callable[[], o
         (wrong(3, 4, kind=FSLSTM, fast=1), "fast must be 2 or more"),
         (wrong(3, 4, kind=FSLSTM, zoneout=1.5), "zoneout"),
         (lambda: FSLSTM(3, 4)(torch.zeros(2, 1, 3), torch.zeros(1, 4)), "the pair of the fast and the slow"),
+        (lambda: FSLSTM(3, 4)(torch.zeros(2, 1, 3), (None, None)), "fast state of hx must be .*, got: NoneType"),
+        (lambda: FSLSTM(3, 4)(torch.zeros(2, 3), (None, None)), "hx must be .*, got: NoneType"),
+        (
+            lambda: FSLSTM(3, 4)(torch.zeros(2, 1, 3), ((None, None), None)),
+            "fast state of hx .*, got: a tuple of NoneType, NoneType",
+        ),
+        (lambda: FSLSTM(3, 4)(torch.zeros(2, 1, 3), ((), ())), "fast state of hx .*, got: a tuple of nothing"),
+        (lambda: FSLSTM(3, 4)(torch.zeros(2, 2, 3), (torch.zeros(2, 4),) * 2), r"fast state of hx .* \(h, c\) .*, got: Tensor"),
+        (
+            lambda: FSLSTM(3, 4)(torch.zeros(2, 2, 3), ((torch.zeros(2, 4),),) * 2),
+            r"fast state .* \(h, c\) .* a tuple of Tensor$",
+        ),
+        (
+            lambda: FSRNN([nn.RNNCell(3, 4), nn.RNNCell(2, 4)], nn.LSTMCell(4, 2))(
+                torch.zeros(2, 2, 3), (torch.zeros(2, 4), torch.zeros(2, 2))
+            ),
+            r"slow state of hx .* \(h, c\) .*, got: Tensor",
+        ),
+        (
+            lambda: FSRNN([nn.RNNCell(3, 4), nn.RNNCell(2, 4)], ENRNNCell(4, 2))(
+                torch.zeros(2, 2, 3), (torch.zeros(2, 4), (torch.zeros(2, 2),) * 2)
+            ),
+            "slow state of hx must be a Tensor, got: a tuple of Tensor, Tensor",
+        ),
+        (lambda: LayerNormLSTMCell(3, 4)(torch.zeros(2, 3), torch.zeros(2, 4)), r"hx must be the pair \(h, c\), got: Tensor"),
         (
             lambda: FSLSTM(3, 4)(torch.zeros(2, 1, 3), ((torch.zeros(2, 4),) * 2,) * 2),
             r"fast state of hx .* \[1, 4\], got \[2, 4\]",

@@ -92,6 +92,60 @@ def test_the_meta_device_and_loading_afterwards(name: str) -> None:
     assert torch.equal(layer(x)[0], real(x)[0])
 
 
+OURS = [name for name in enrnn.networks() if name not in ("rnn", "lstm", "gru")]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_skip_init_and_loading_afterwards(name: str) -> None:
+    kind = enrnn.networks()[name].kind
+    layer = nn.utils.skip_init(kind, 3, 6, dtype=torch.float64)
+    real = kind(3, 6, dtype=torch.float64)
+    layer.load_state_dict(real.state_dict())
+    x = torch.randn(4, 2, 3, dtype=torch.float64)
+    assert torch.equal(layer(x)[0], real(x)[0])
+    assert next(nn.utils.skip_init(kind, 3, 6, device="meta").parameters()).is_meta
+
+
+def replica_of(module: nn.Module) -> nn.Module:
+    """As `torch.nn.parallel.replicate`, which needs GPUs, makes the replicas of `DataParallel`."""
+    replica = module._replicate_for_data_parallel()
+    for name, parameter in module._parameters.items():
+        if parameter is None:
+            replica._parameters[name] = None
+        else:
+            setattr(replica, name, parameter.clone())
+    for name, buffer in module._buffers.items():
+        setattr(replica, name, None if buffer is None else buffer.clone())
+    for name, child in module._modules.items():
+        replica._modules[name] = None if child is None else replica_of(child)
+    return replica
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_a_replica_of_data_parallel_is_the_same_network(name: str) -> None:
+    layer = enrnn.build(name, 3, 6)
+    x = torch.randn(4, 2, 3)
+    wanted = layer(x)[0]
+    replica = replica_of(layer)
+    output = replica(x)[0]
+    assert not list(replica.parameters())
+    assert torch.equal(output, wanted)
+    output.sum().backward()
+    wanted_gradients = torch.autograd.grad(wanted.sum(), list(layer.parameters()), allow_unused=True)
+    for parameter, gradient in zip(layer.parameters(), wanted_gradients, strict=True):
+        assert (parameter.grad is None) == (gradient is None)
+        assert gradient is None or torch.allclose(parameter.grad, gradient, atol=1e-6)
+    with pytest.raises(ValueError, match="dtype"):
+        replica(x.double())
+
+
+def test_replicas_of_a_cell_and_of_a_layer_without_an_input_weight() -> None:
+    cell, layer = enrnn.ENRNNCell(3, 6), ENRNN(6, 6, input_weight="identity", bias=False)
+    assert torch.equal(replica_of(cell)(torch.ones(2, 3)), cell(torch.ones(2, 3)))
+    assert torch.equal(replica_of(layer)(torch.ones(4, 2, 6))[0], layer(torch.ones(4, 2, 6))[0])
+    assert replica_of(layer).backend_used == layer.backend_used
+
+
 @pytest.mark.parametrize("name", ["dtriv", "SpectralRNN"])
 def test_it_compiles(name: str) -> None:
     layer = network(name, dtype=torch.float64)

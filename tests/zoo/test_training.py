@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from enrnn import ENRNN, EXPRNN, NNRNN, EigenvalueNormalized, PlainlyNormalized, SoftMargin, VorontsovRNN
+from enrnn import ENRNN, EXPRNN, NNRNN, EigenvalueNormalized, ENRNNCell, PlainlyNormalized, SoftMargin, VorontsovRNN
 from tests._record import Recorder
 from tests.zoo._zoo import DTYPES, NETWORKS, adam, network, orthogonality, train
 
@@ -247,6 +247,18 @@ def test_settings_without_effect_are_refused() -> None:
         ENRNN(2, 8, long="exponential", negative_ones=2)
     with pytest.raises(ValueError, match="epsilon has no effect"):
         ENRNN(2, 8, short="spectral_norm", epsilon=0.1)
+    for kind in (ENRNN, ENRNNCell):
+        with pytest.raises(ValueError, match="solver has no effect on short='spectral_norm'; leave it out, got: 'dense'"):
+            kind(2, 8, short="spectral_norm", solver="dense")
+        for option in ({"epsilon": 0.1}, {"solver": "dense"}, {"short": "spectral_norm"}, {"short": "renormalized"}):
+            ((name, value),) = option.items()
+            with pytest.raises(
+                ValueError, match=f"{name} has no effect without a short-term state; leave it out, got: {value!r}"
+            ):
+                kind(2, 8, short_size=0, **option)
+        with pytest.raises(ValueError, match="long has no effect without a long-term state; leave it out, got: 'givens'"):
+            kind(2, 8, short_size=8, long="givens")
+        kind(2, 8, short_size=0, epsilon=0.0, solver="auto", short="normalized")
     with pytest.raises(ValueError, match="Select from 'cayley', 'exponential', 'givens', 'householder'"):
         ENRNN(2, 8, long="fourier")
     with pytest.raises(ValueError, match="reflectors"):

@@ -2,20 +2,20 @@
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, overload
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from .._checks import InputError, boolean, positive_int, probability, tensor
 from .._precision import autocasting, state_dtype
 from .._streams import Meanwhile
 from ._module import Device, Pointwise, RecurrentModule, check_tensors, unusual
+from ._once import formed_once
 
 STRETCH = 256
 """Steps that `final_state` runs at once."""
@@ -27,6 +27,8 @@ class RecurrentLayer(RecurrentModule):
     It implements `_add_recurrence`, `_reset_recurrence`, `_run` and `recurrent_weight`, and `_form` for matrices that are formed
     beside other things; it ends `__init__` with `_build()`.
     """
+
+    first_suffix = "_l0"
 
     _formed: Mapping[str, Any] = MappingProxyType({})
     """What `_form` has returned, by suffixes, within `_forming`."""
@@ -108,8 +110,14 @@ class RecurrentLayer(RecurrentModule):
             the states of the last layer, shaped as the input with num_directions · n features, and the final states of
             all layers, shaped as `hx`.
         """
+        return self._over(input, hx, self._given)
+
+    def _over(
+        self, input: Tensor | PackedSequence, hx: Tensor | None, form: Callable[[str], Any]
+    ) -> tuple[Tensor | PackedSequence, Tensor]:
+        """`forward`, with what gives `_run` its matrices."""
         if isinstance(input, PackedSequence):
-            return self._forward_packed(input, hx)
+            return self._forward_packed(input, hx, form)
         tensor("input", input)
         if hx is not None:
             tensor("hx", hx)
@@ -119,12 +127,12 @@ class RecurrentLayer(RecurrentModule):
             kind = "batched 3-D" if input.dim() == 3 else "unbatched 2-D"
             raise InputError(f"For {kind} input, hx should also be {input.dim()}-D but got {hx.dim()}-D tensor")
         if input.dim() == 2:
-            output, final = self._forward(input.unsqueeze(1), None if hx is None else hx.unsqueeze(1), None)
+            output, final = self._forward(input.unsqueeze(1), None if hx is None else hx.unsqueeze(1), None, form)
             return output.squeeze(1), final.squeeze(1)
         if self.batch_first:
-            output, final = self._forward(input.transpose(0, 1), hx, None)
+            output, final = self._forward(input.transpose(0, 1), hx, None, form)
             return output.transpose(0, 1), final
-        return self._forward(input, hx, None)
+        return self._forward(input, hx, None, form)
 
     @torch.no_grad()
     def final_state(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
@@ -137,13 +145,15 @@ class RecurrentLayer(RecurrentModule):
         if self.bidirectional or input.dim() not in (2, 3):
             return self(input, hx)[1]  # type: ignore[no-any-return]
         time = 1 if input.dim() == 3 and self.batch_first else 0
-        with parametrize.cached():
-            for stretch in torch.split(input, STRETCH, dim=time) if input.size(time) else [input]:
-                _, hx = self(stretch, hx)
+        once = formed_once(self)
+        for stretch in torch.split(input, STRETCH, dim=time) if input.size(time) else [input]:
+            _, hx = once(stretch, hx)
         assert hx is not None
         return hx
 
-    def _forward_packed(self, packed: PackedSequence, hx: Tensor | None) -> tuple[PackedSequence, Tensor]:
+    def _forward_packed(
+        self, packed: PackedSequence, hx: Tensor | None, form: Callable[[str], Any]
+    ) -> tuple[PackedSequence, Tensor]:
         data, batch_sizes, order, original_order = packed
         if data.dim() != 2:
             raise InputError(f"input must have 2 dimensions, got {data.dim()}")
@@ -154,18 +164,18 @@ class RecurrentLayer(RecurrentModule):
                 raise InputError(f"For batched 3-D input, hx should also be 3-D but got {hx.dim()}-D tensor")
             if order is not None and hx.size(1) == lengths.numel():
                 hx = hx.index_select(1, order)
-        output, final = self._forward(inputs, hx, lengths.to(data.device))
+        output, final = self._forward(inputs, hx, lengths.to(data.device), form)
         output = pack_padded_sequence(output, lengths).data
         if original_order is not None:
             final = final.index_select(1, original_order)
         return PackedSequence(output, batch_sizes, order, original_order), final
 
-    def _forward(self, x: Tensor, hx: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _forward(self, x: Tensor, hx: Tensor | None, lengths: Tensor | None, form: Callable[[str], Any]) -> tuple[Tensor, Tensor]:
         """The layer on time-major input [T, B, input_size]; `lengths` [B] where sequences end early.
 
         States are held in at least float32. They are returned in the parameters' dtype, and under autocast as they are.
         """
-        stored = next(self.parameters()).dtype
+        stored = self._like.dtype
         held = state_dtype(stored)
         autocast = autocasting(x)
         self._check_input(x, hx, autocast)
@@ -176,7 +186,7 @@ class RecurrentLayer(RecurrentModule):
             for direction in range(self.num_directions):
                 suffix = suffix_of(layer, direction)
                 with Meanwhile(x):
-                    formed = self._formed[suffix] if suffix in self._formed else self._form(suffix)
+                    formed = form(suffix)
                     inputs, bias = self._project(suffix, x, held)
                 if direction == 1:
                     inputs = reverse(inputs, lengths)
@@ -191,11 +201,14 @@ class RecurrentLayer(RecurrentModule):
         final = torch.stack(finals)
         return x, final if autocast else final.to(stored)
 
+    def _given(self, suffix: str) -> Any:
+        return self._formed[suffix] if suffix in self._formed else self._form(suffix)
+
     @contextlib.contextmanager
     def _forming(self) -> Iterator[None]:
         """Form the matrices now, for all calls within it. While a CUDA graph is captured, what is launched before the first call,
         such as what finds its input, runs beside that; it must not look at the matrices."""
-        with Meanwhile(next(self.parameters())):
+        with Meanwhile(self._like):
             outside, self._formed = self._formed, {suffix: self._form(suffix) for suffix, _ in self._suffixes()}
             try:
                 yield

@@ -47,7 +47,7 @@ class RecurrentCell(RecurrentModule):
         shape = (input.size(0), self.hidden_size)
         if hx is not None and tuple(hx.shape) != shape:
             raise InputError(f"Expected hidden size {shape} of hx, got {list(hx.shape)}")
-        stored = next(self.parameters()).dtype
+        stored = self._like.dtype
         held = state_dtype(stored)
         initial = input.new_zeros(shape, dtype=held) if hx is None else hx.to(held)
         with Meanwhile(input):

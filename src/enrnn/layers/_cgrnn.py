@@ -11,7 +11,7 @@ from ..matrices import Stiefel
 from ..matrices._complex import nearest_complex, real_form, unstacked
 from ..nonlinearities import paired_modrelu
 from ._complex import complex_units
-from ._module import Pointwise
+from ._module import Device, Pointwise
 from ._one_matrix import LayerOptions
 from ._own_step import OwnStepRNN
 
@@ -44,7 +44,7 @@ class CGRNN(OwnStepRNN):
         nonlinearity: `f_a`: "modrelu", with one threshold for all units; "hirose", `tanh(|z|/m²)·z/|z|` with one m; or any
             callable on the real and imaginary parts.
         unitary: whether `W` is unitary, or free.
-        polish_every: after how many steps rounding is taken out of a unitary `W`.
+        polish_every: after how many steps rounding is taken out of a unitary `W`; None: 100.
         bias: whether there are `b_r`, `b_z` and `b`; the number of `f_a` is there anyhow.
         The others: as `ENRNN`. It runs on the reference path.
 
@@ -67,13 +67,18 @@ class CGRNN(OwnStepRNN):
         nonlinearity: Pointwise = "modrelu",
         *,
         unitary: bool = True,
-        polish_every: int = 100,
+        polish_every: int | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
         complex_units(hidden_size)
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity, **options)
+        super().__init__(input_size, hidden_size, num_layers, nonlinearity, device=device, dtype=dtype, **options)
         self.unitary = boolean("unitary", unitary)
-        self._new_matrix = partial(Stiefel, polish_every=positive_int("polish_every", polish_every))
+        if not self.unitary and polish_every is not None:
+            raise ValueError(f"polish_every has no effect on unitary=False; leave it out, got: {polish_every}")
+        every = 100 if polish_every is None else positive_int("polish_every", polish_every)
+        self._new_matrix = partial(Stiefel, polish_every=every)
         self._build()
 
     @property

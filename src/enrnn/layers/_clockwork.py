@@ -13,7 +13,7 @@ from .._checks import positive_int
 from .._precision import full_precision
 from ..matrices import BlockTriangular
 from ..nonlinearities import pointwise
-from ._module import Pointwise
+from ._module import Device, Pointwise
 from ._one_matrix import LayerOptions, OneMatrixRNN
 
 MODULES = 7
@@ -55,16 +55,19 @@ class ClockworkRNN(OneMatrixRNN):
         modules: int | None = None,
         periods: Sequence[int] | None = None,
         learn_initial: bool = False,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
         periods = _periods(modules, periods, positive_int("hidden_size", hidden_size))
         if options.get("backend", "auto") not in ("auto", "reference"):
             raise ValueError(f"a step of ClockworkRNN's own runs on 'reference', got: backend={options['backend']!r}")
         matrix = partial(BlockTriangular, len(periods))
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity, matrix, learn_initial, **options)
+        super().__init__(
+            input_size, hidden_size, num_layers, nonlinearity, matrix, learn_initial, device=device, dtype=dtype, **options
+        )
         self.periods = periods
         self.sizes = matrix().sizes(hidden_size)
-        self._start = 0
 
     @overload
     def forward(self, input: Tensor, hx: Tensor | None = None, start: int = 0) -> tuple[Tensor, Tensor]: ...
@@ -76,8 +79,7 @@ class ClockworkRNN(OneMatrixRNN):
         """As `torch.nn.RNN`; `start` is what the clock shows at the first step."""
         if isinstance(start, bool) or not isinstance(start, int) or start < 0:
             raise ValueError(f"start must be the number of steps before this one, an int ≥ 0, got: {start!r}")
-        self._start = start
-        return super().forward(input, hx)
+        return self._over(input, hx, lambda suffix: (self._given(suffix), start))
 
     @torch.no_grad()
     def final_state(self, input: Tensor, hx: Tensor | None = None, start: int = 0) -> Tensor:
@@ -108,12 +110,13 @@ class ClockworkRNN(OneMatrixRNN):
     def _run(
         self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
     ) -> Tensor:
-        weight, sigma = formed.to(inputs.dtype), pointwise(self.nonlinearity)
+        matrix, start = formed
+        weight, sigma = matrix.to(inputs.dtype), pointwise(self.nonlinearity)
         rows: dict[tuple[bool, ...], _Rows] = {}  # sliced once, so that their gradients are added up before they are put in place
         h, states = initial, []
         with full_precision(inputs):
             for t, x in enumerate(inputs):
-                due = tuple((self._start + t) % period == 0 for period in self.periods)
+                due = tuple((start + t) % period == 0 for period in self.periods)
                 if due not in rows:
                     rows[due] = self._rows(due, weight, bias)
                 units, transposed, threshold, kept = rows[due]

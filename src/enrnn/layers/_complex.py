@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from typing import ClassVar, Unpack
 
+import torch
 from torch import Tensor
 
 from .._checks import positive_int
 from ..matrices import Matrix
 from ..matrices._complex import nearest_complex, unstacked
 from ..nonlinearities import NONLINEARITIES
-from ._module import Pointwise
+from ._module import Device, Pointwise
 from ._one_matrix import LayerOptions, OneMatrixRNN
 
 
@@ -36,12 +37,17 @@ class ComplexRNN(OneMatrixRNN):
         nonlinearity: Pointwise,
         matrix: Callable[[], Matrix],
         learn_initial: bool,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
         complex_units(hidden_size)
         if nonlinearity == "modrelu":
             nonlinearity = "paired_modrelu"
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity, matrix, learn_initial, **options)
+        super().__init__(
+            input_size, hidden_size, num_layers, nonlinearity, matrix, learn_initial, device=device, dtype=dtype, **options
+        )
 
     @property
     def complex_units(self) -> int:

@@ -1,7 +1,7 @@
 """EURNN: a unitary matrix as layers of rotations (Jing, Shen, Dubček, Peurifoy, Skirlo, LeCun, Tegmark & Soljačić, ICML 2017)."""
 
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ from .._precision import state_dtype
 from ..matrices import UnitaryGivens
 from ..recurrence._rotations import NAME, pays, rotations_recurrence
 from ._complex import ComplexRNN, complex_units
-from ._module import THRESHOLDED, Pointwise
+from ._module import THRESHOLDED, Device, Pointwise
 from ._one_matrix import LayerOptions
 
 
@@ -42,6 +42,8 @@ class EURNN(ComplexRNN):
         *,
         capacity: int | None = None,
         style: str = "tunable",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
         n = complex_units(hidden_size)
@@ -50,36 +52,46 @@ class EURNN(ComplexRNN):
         if capacity is None and style == "tunable":
             capacity = 2
         matrix = partial(UnitaryGivens, capacity, style=style)
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity, matrix, False, **options)
+        super().__init__(input_size, hidden_size, num_layers, nonlinearity, matrix, False, device=device, dtype=dtype, **options)
 
     @property
     def backend_used(self) -> str:
         """As for every layer, or "rotations" where `W` is not formed."""
-        like = next(self.parameters())
-        found = self._rotations("weight_hh_l0", like.device, like.dtype, self.bias and self.nonlinearity in THRESHOLDED)
-        return super().backend_used if found is None else NAME
+        return super().backend_used if self._rotations("weight_hh_l0") is None else NAME
 
-    def _form(self, suffix: str) -> None:
-        """Nothing yet: whether `W` is better formed at all, `_run` will know."""
+    def _form(self, suffix: str) -> "Tensor | _Rotations":
+        """`W`, or its layers where it is better not formed."""
+        name = f"weight_hh{suffix}"
+        matrix = self._rotations(name)
+        if matrix is None:
+            return self._constrained(name)
+        angles, phases = (original.to(state_dtype(original.dtype)) for original in self._originals(name))
+        return _Rotations(angles, phases, matrix._count(self.complex_units), matrix.style == "fft")
 
     def _run(
         self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
     ) -> Tensor:
-        name = f"weight_hh{suffix}"
-        matrix = self._rotations(name, inputs.device, inputs.dtype, bias is not None)
-        if matrix is None:
-            return super()._run(suffix, self._constrained(name), inputs, bias, initial, lengths)
-        angles, phases = (original.to(state_dtype(original.dtype)) for original in self._originals(name))
-        layers, butterfly = matrix._count(self.complex_units), matrix.style == "fft"
+        if not isinstance(formed, _Rotations):
+            return super()._run(suffix, formed, inputs, bias, initial, lengths)
+        angles, phases, layers, butterfly = formed
         assert isinstance(self.nonlinearity, str)  # or it would not pay
         return rotations_recurrence(inputs, angles, phases, bias, initial, self.nonlinearity, lengths, layers, butterfly)
 
-    def _rotations(self, name: str, device: torch.device, dtype: torch.dtype, bias: bool) -> UnitaryGivens | None:
+    def _rotations(self, name: str) -> UnitaryGivens | None:
         """The family of a recurrent matrix that is better not formed, or None."""
         if callable(self.nonlinearity) or not parametrize.is_parametrized(self, name):
             return None
         matrix, *others = self.parametrizations[name]  # type: ignore[index]
         if others or not isinstance(matrix, UnitaryGivens):
             return None
-        n = self.complex_units
-        return matrix if pays(self.backend, device, dtype, n, matrix._count(n), self.nonlinearity, bias) else None
+        n, like, bias = self.complex_units, self._like, self.bias and self.nonlinearity in THRESHOLDED
+        return matrix if pays(self.backend, like.device, like.dtype, n, matrix._count(n), self.nonlinearity, bias) else None
+
+
+class _Rotations(NamedTuple):
+    """The layers of a matrix that is not formed: what `rotations_recurrence` takes in its place."""
+
+    angles: Tensor
+    phases: Tensor
+    layers: int
+    butterfly: bool

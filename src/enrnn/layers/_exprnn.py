@@ -3,8 +3,10 @@
 from functools import partial
 from typing import Unpack
 
+import torch
+
 from ..matrices import Exponential
-from ._module import Pointwise
+from ._module import Device, Pointwise
 from ._one_matrix import LayerOptions, OneMatrixRNN
 
 
@@ -32,7 +34,9 @@ class EXPRNN(OneMatrixRNN):
         rebase_every: float | None = None,
         polish_every: int = 100,
         init: str = "henaff",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
         matrix = partial(Exponential, rebase_every=rebase_every, polish_every=polish_every, init=init)
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity, matrix, **options)
+        super().__init__(input_size, hidden_size, num_layers, nonlinearity, matrix, device=device, dtype=dtype, **options)

@@ -6,12 +6,17 @@ from itertools import chain, repeat
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils import parametrize
 
 from .._checks import InputError, InputTypeError, boolean, positive_int, probability
+from ._cell import RecurrentCell
 from ._layer_norm_lstm import LayerNormLSTMCell
 from ._module import Device
+from ._once import formed_once
 from ._sequence import SequenceLayer, State, map_state, mix_states
+
+PAIRS = (nn.LSTMCell, LayerNormLSTMCell)
+SINGLES = (nn.RNNCell, nn.GRUCell, RecurrentCell)
+"""Cells whose state is known to be a pair, and a tensor. Any other may have either."""
 
 
 class FSRNN(SequenceLayer):
@@ -84,21 +89,31 @@ class FSRNN(SequenceLayer):
 
     def _forward(self, x: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
         fast, slow = (None, None) if state is None else state
+        once = {cell: formed_once(cell) for cell in (*self.fast, self.slow)}
+        cells, between = [once[cell] for cell in self.fast], once[self.slow]
         outputs = []
-        with parametrize.cached():
-            for t, now in enumerate(self._drop(x)):
-                runs = None if lengths is None or t == 0 else (t < lengths).unsqueeze(-1)
-                fast, slow = self._step(now, fast, slow, runs)
-                outputs.append(_parts(fast)[0])
+        for t, now in enumerate(self._drop(x)):
+            runs = None if lengths is None or t == 0 else (t < lengths).unsqueeze(-1)
+            fast, slow = self._step(cells, between, now, fast, slow, runs)
+            outputs.append(_parts(fast)[0])
         assert fast is not None
         assert slow is not None
         return self._drop(torch.stack(outputs)), (fast, slow)
 
-    def _step(self, x: Tensor, fast: State | None, slow: State | None, runs: Tensor | None) -> tuple[State, State]:
-        """The next states; `runs` [B, 1]: sequences that have not ended. (All have a first step.)"""
-        first, second, *others = self.fast
+    def _step(
+        self,
+        cells: list[nn.Module],
+        between: nn.Module,
+        x: Tensor,
+        fast: State | None,
+        slow: State | None,
+        runs: Tensor | None,
+    ) -> tuple[State, State]:
+        """The next states by the fast cells and the slow one; `runs` [B, 1]: sequences that have not ended. (All have a first
+        step.)"""
+        first, second, *others = cells
         new_fast = self._through(first, x, fast)
-        new_slow = self._through(self.slow, self._drop(_parts(new_fast)[0]), slow)
+        new_slow = self._through(between, self._drop(_parts(new_fast)[0]), slow)
         new_fast = self._through(second, self._drop(_parts(new_slow)[0]), new_fast)
         for cell in others:
             new_fast = self._through(cell, x.new_zeros([x.size(0), cell.input_size]), new_fast)  # type: ignore[list-item]
@@ -128,13 +143,20 @@ class FSRNN(SequenceLayer):
     def _drop(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.dropout, self.training) if self.dropout else x
 
+    @property
+    def _like(self) -> Tensor:
+        plain = (value for part in self.modules() for value in vars(part).values() if isinstance(value, Tensor) and value.numel())
+        return next(chain(self.parameters(), plain))
+
     def _check_state(self, state: State, batch: int) -> None:
         if not isinstance(state, tuple | list) or len(state) != 2:
             raise InputTypeError("hx must be the pair of the fast and the slow cells' states, as forward returns it")
-        for name, part, units in (("fast", state[0], self.hidden_size), ("slow", state[1], self.slow_size)):
-            for tensor in (part,) if isinstance(part, Tensor) else part:
-                if not isinstance(tensor, Tensor):
-                    raise InputTypeError(f"the {name} state of hx must be a Tensor or a tuple of them")
+        for name, part, cell, units in (
+            ("fast", state[0], self.fast[0], self.hidden_size),
+            ("slow", state[1], self.slow, self.slow_size),
+        ):
+            _check_kind(name, part, cell)
+            for tensor in _parts(part):
                 if tuple(tensor.shape) != (batch, units):
                     raise InputError(f"Expected the {name} state of hx to have shape {[batch, units]}, got {list(tensor.shape)}")
 
@@ -191,6 +213,23 @@ class FSLSTM(FSRNN):
 def _parts(state: State) -> tuple[Tensor, ...]:
     """`h`, or `h` and `c`. The first is what a cell passes on."""
     return (state,) if isinstance(state, Tensor) else state  # type: ignore[return-value]
+
+
+def _check_kind(name: str, state: object, cell: nn.Module) -> None:
+    """What a cell's state is made of, as far as the cell is known: one tensor, or `(h, c)`."""
+    parts = (state,) if isinstance(state, Tensor) else state
+    if not isinstance(parts, tuple | list) or not parts or not all(isinstance(part, Tensor) for part in parts):
+        raise InputTypeError(f"the {name} state of hx must be a Tensor or a tuple of them, got: {_described(state)}")
+    if isinstance(cell, PAIRS) and (isinstance(state, Tensor) or len(parts) != 2):
+        raise InputTypeError(f"the {name} state of hx must be the pair (h, c) of an LSTM cell, got: {_described(state)}")
+    if isinstance(cell, SINGLES) and not isinstance(state, Tensor):
+        raise InputTypeError(f"the {name} state of hx must be a Tensor, got: {_described(state)}")
+
+
+def _described(state: object) -> str:
+    if isinstance(state, tuple | list):
+        return f"a {type(state).__name__} of {', '.join(type(part).__name__ for part in state) or 'nothing'}"
+    return type(state).__name__
 
 
 def _sizes(name: str, cell: object) -> tuple[int, int]:

@@ -4,11 +4,12 @@ import math
 from functools import partial
 from typing import Unpack
 
+import torch
 from torch import Tensor, nn
 
 from ..matrices import Stiefel
 from ._complex import ComplexRNN
-from ._module import Pointwise
+from ._module import Device, Pointwise
 from ._one_matrix import LayerOptions
 
 
@@ -38,10 +39,14 @@ class FullCapacityURNN(ComplexRNN):
         *,
         polish_every: int = 100,
         learn_initial: bool = True,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
         matrix = partial(Stiefel, polish_every=polish_every)
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity, matrix, learn_initial, **options)
+        super().__init__(
+            input_size, hidden_size, num_layers, nonlinearity, matrix, learn_initial, device=device, dtype=dtype, **options
+        )
 
     def _reset_initial(self, initial: Tensor) -> None:
         bound = math.sqrt(3 / self.hidden_size)

@@ -8,11 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .._checks import positive_int
-from .._precision import full_precision
 from ..matrices import Givens
 from ..nonlinearities import pointwise
 from ..recurrence._gated import NAME, fused, gated_recurrence
-from ._module import THRESHOLDED, Pointwise
+from ._module import THRESHOLDED, Device, Pointwise
 from ._one_matrix import LayerOptions
 from ._own_step import OwnStepRNN
 
@@ -52,9 +51,11 @@ class GORU(OwnStepRNN):
         *,
         capacity: int | None = None,
         style: str = "tunable",
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity, **options)
+        super().__init__(input_size, hidden_size, num_layers, nonlinearity, device=device, dtype=dtype, **options)
         if style == "fft" and positive_int("hidden_size", hidden_size) & (hidden_size - 1):
             raise ValueError(f"hidden_size must be a power of two for style='fft', got: {hidden_size}")
         self._layers = 2 if capacity is None and style == "tunable" else capacity, style
@@ -63,7 +64,7 @@ class GORU(OwnStepRNN):
     @property
     def backend_used(self) -> str:
         """ "gated", or "reference" where the step is run under autograd."""
-        return super().backend_used if self._fused(next(self.parameters()).device) is None else NAME
+        return super().backend_used if self._fused(self._like.device) is None else NAME
 
     def recurrent_weight(self, layer: int = 0, direction: int = 0) -> Tensor:
         """`Q`, [n, n], differentiable."""
@@ -108,8 +109,7 @@ class GORU(OwnStepRNN):
         name = self._fused(inputs.device)
         if name is None:
             return super()._run(suffix, formed, inputs, bias, initial, lengths)
-        with full_precision(inputs):
-            gates, Q, *threshold = (weight.to(inputs.dtype) for weight in self._weights(suffix))
+        gates, Q, *threshold = (weight.to(inputs.dtype) for weight in formed)
         return gated_recurrence(inputs, gates, Q, threshold[0] if threshold else None, initial, name, lengths)
 
     def _fused(self, device: torch.device) -> str | None:

@@ -1,6 +1,7 @@
 """HM-RNN: a stack of LSTMs that finds the boundaries of segments by itself (Chung, Ahn & Bengio, ICLR 2017)."""
 
 import math
+from functools import partial
 from typing import NamedTuple, overload
 
 import torch
@@ -72,6 +73,7 @@ class HMRNN(SequenceLayer):
     batch_dim = 1
     slope: Tensor
     epochs: Tensor
+    weight_ih_l0: Tensor
 
     def __init__(
         self,
@@ -151,21 +153,29 @@ class HMRNN(SequenceLayer):
     def forward(self, input: PackedSequence, hx: State | None = None) -> tuple[PackedSequence, State]: ...
     def forward(self, input: Tensor | PackedSequence, hx: State | None = None) -> tuple[Tensor | PackedSequence, State]:
         """As `torch.nn.LSTM`, with the state `(h, c, z)`; keeps `boundaries`."""
-        output, final = super().forward(input, hx)
-        assert self.boundaries is not None
+        found: list[Tensor] = []
+        output, final = self._over(input, hx, partial(self._run, found))
+        (boundaries,) = found
         if isinstance(input, PackedSequence):
             if input.unsorted_indices is not None:
-                self.boundaries = self.boundaries.index_select(1, input.unsorted_indices)
+                boundaries = boundaries.index_select(1, input.unsorted_indices)
         elif input.dim() == 2:
-            self.boundaries = self.boundaries.squeeze(1)
+            boundaries = boundaries.squeeze(1)
         elif self.batch_first:
-            self.boundaries = self.boundaries.transpose(0, 1)
+            boundaries = boundaries.transpose(0, 1)
+        self.boundaries = boundaries
         return output, final
 
-    def _forward(self, x: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
-        stored = next(self.parameters()).dtype
+    @property
+    def _like(self) -> Tensor:
+        parameter = next(self.parameters(), None)
+        return self.weight_ih_l0 if parameter is None else parameter
+
+    def _run(self, found: list[Tensor], x: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
+        """As `_forward`; the boundaries, [T, B, L − 1], are appended to `found`."""
+        stored = self._like.dtype
         held = state_dtype(stored)
-        inputs = F.linear(x, self.get_parameter("weight_ih_l0"), self._weight("bias", 0)).to(held)
+        inputs = F.linear(x, self.weight_ih_l0, self._weight("bias", 0)).to(held)
         if state is None:
             zero = inputs.new_zeros(self.num_layers, x.size(1), self.hidden_size)
             state = (zero, zero, zero[..., :1])
@@ -185,7 +195,7 @@ class HMRNN(SequenceLayer):
                 now = step
                 states.append(torch.stack(now.h, dim=1) if self.output == "gated" else now.h[-1])
                 boundaries.append(ends)
-        self.boundaries = torch.stack(boundaries).detach().to(stored)
+        found.append(torch.stack(boundaries).detach().to(stored))
         final = tuple(torch.stack(part).to(stored) for part in now)
         return self._put_out(torch.stack(states).to(stored)), final
 

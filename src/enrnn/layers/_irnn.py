@@ -5,7 +5,7 @@ from typing import Unpack
 import torch
 from torch import nn
 
-from ._module import Pointwise
+from ._module import Device, Pointwise
 from ._one_matrix import LayerOptions, OneMatrixRNN
 
 
@@ -20,9 +20,12 @@ class IRNN(OneMatrixRNN):
         hidden_size: int,
         num_layers: int = 1,
         nonlinearity: Pointwise = "relu",
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity, None, **options)
+        super().__init__(input_size, hidden_size, num_layers, nonlinearity, None, device=device, dtype=dtype, **options)
 
     @torch.no_grad()
     def _reset_recurrence(self, suffix: str) -> None:

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .._checks import InputError, boolean, floating_dtype, positive_int, tensor
-from ._module import Device
+from .._checks import InputError, InputTypeError, boolean, floating_dtype, positive_int, tensor
+from ._module import Device, orthogonal_
 
 
 class LayerNormLSTMCell(nn.Module):
@@ -59,7 +59,7 @@ class LayerNormLSTMCell(nn.Module):
         """Draw the parameters anew, as at construction."""
         for weight in (self.weight_ih, self.weight_hh):
             if weight.numel():
-                nn.init.orthogonal_(weight)
+                orthogonal_(weight)
         for zero in (self.bias, self.gate_shift, self.cell_shift):
             if zero is not None:
                 nn.init.zeros_(zero)
@@ -77,6 +77,8 @@ class LayerNormLSTMCell(nn.Module):
         if hx is None:
             zero = self.gate_gain.new_zeros(shape)
             hx = (zero, zero)
+        if not isinstance(hx, tuple | list) or len(hx) != 2:
+            raise InputTypeError(f"hx must be the pair (h, c), got: {type(hx).__name__}")
         h, c = hx
         for name, part in (("h", h), ("c", c)):
             tensor(name, part)
@@ -94,5 +96,5 @@ class LayerNormLSTMCell(nn.Module):
 
 def normalize(v: Tensor, parts: int, gain: Tensor, shift: Tensor, eps: float) -> Tensor:
     """LN of each of `parts` equal parts of the last dimension."""
-    split = v.view(*v.shape[:-1], parts, -1)
+    split = v.view(*v.shape[:-1], parts, v.size(-1) // parts)  # no -1: there may be no numbers at all
     return F.layer_norm(split, split.shape[-1:], eps=eps).flatten(-2) * gain + shift

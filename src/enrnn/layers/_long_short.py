@@ -24,7 +24,7 @@ from ..matrices import (
 from ..recurrence import long_short_recurrence
 from ..recurrence.reference import block_matrix
 from ..spectrum import SOLVERS
-from ._module import RecurrentModule
+from ._module import RecurrentModule, orthogonal_
 
 LONG: dict[str, type[Matrix]] = {"cayley": Cayley, "exponential": Exponential, "givens": Givens, "householder": Householder}
 SHORT: dict[str, type[Matrix]] = {
@@ -62,10 +62,24 @@ class LongShort(RecurrentModule):
         )
         self.coupling = boolean("coupling", coupling)
         self.epsilon = non_negative("epsilon", epsilon)
-        if self.short == "spectral_norm" and self.epsilon:
-            raise ValueError(f"epsilon has no effect on short='spectral_norm'; leave it out, got: {epsilon}")
         self.coupling_init = one_of("coupling_init", coupling_init, COUPLING_INITS)
         self.solver = one_of("solver", solver, SOLVERS)
+        self._check_effects()
+
+    def _check_effects(self) -> None:
+        """Reject what would have no effect: options of a part that is not there, or that is written in another way.
+        (`coupling_init` may stand beside `coupling=False`: so are the recipes with and without a coupling alike in all else.)"""
+        usual: dict[str, object] = {"long": "cayley", "short": "normalized", "epsilon": 0.0, "solver": "auto"}
+        idle = {
+            "without a long-term state": () if self.long_size else ("long",),
+            "without a short-term state": () if self.short_size else ("short", "epsilon", "solver"),
+            "on short='spectral_norm'": ("epsilon", "solver") if self.short == "spectral_norm" else (),
+        }
+        for where, names in idle.items():
+            for name in names:
+                value = getattr(self, name)
+                if value != usual[name]:
+                    raise ValueError(f"{name} has no effect {where}; leave it out, got: {value!r}")
 
     def _largest_matrix(self) -> int:
         return max(self.long_size, self.short_size)
@@ -97,7 +111,7 @@ class LongShort(RecurrentModule):
         coupling = getattr(self, f"weight_coupling{suffix}", None)
         if coupling is not None:
             # Truncated orthogonal: the leading rows (or columns) of a random orthogonal matrix of the larger size.
-            draw = nn.init.xavier_uniform_ if self.coupling_init == "glorot" else nn.init.orthogonal_
+            draw = nn.init.xavier_uniform_ if self.coupling_init == "glorot" else orthogonal_
             draw(coupling)
 
     def _form(self, suffix: str) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
@@ -110,7 +124,7 @@ class LongShort(RecurrentModule):
         return long, coupling, short
 
     def _form_long(self, name: str) -> Tensor:
-        like = next(self.parameters())
+        like = self._like
         if not capturing(like):
             return self._constrained(name)
         with aside(like):
@@ -121,7 +135,7 @@ class LongShort(RecurrentModule):
         return long
 
     def _form_short(self, name: str) -> Tensor:
-        if capturing(next(self.parameters())) and self._undisturbed(name):
+        if capturing(self._like) and self._undisturbed(name):
             with leaving():
                 return self._constrained(name)
         return self._constrained(name)

@@ -4,6 +4,7 @@ Every parameter's name ends in a suffix: `_l0`, `_l1_reverse`, … in a layer, n
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -33,6 +34,9 @@ class RecurrentModule(nn.Module):
     nonlinearities: ClassVar[list[str]] = [name for name, sigma in NONLINEARITIES.items() if sigma.parts == 1]
     """Those it takes by name: of real numbers, unless a subclass has complex units."""
 
+    first_suffix: ClassVar[str] = ""
+    """The end of the names of the first weights."""
+
     def __init__(
         self,
         input_size: int,
@@ -59,19 +63,21 @@ class RecurrentModule(nn.Module):
         self._empty = torch.empty(0, device=device, dtype=dtype)  # where new parameters are made, and of which dtype
 
     def constraint_error(self) -> float:
-        """How far the recurrent matrices are from their constraints, at worst: zero up to rounding, always."""
+        """How far the recurrent matrices are from their constraints, at worst: zero up to rounding, for entries as large as the
+        family's own docstring names."""
         errors = [matrix.constraint_error(self._constrained(name)).item() for name, matrix in self._constrained_matrices()]
         return max(errors, default=0.0)
 
     def num_free_parameters(self) -> int:
-        """The number of parameters that count: a skew-symmetric matrix of size q has q(q − 1)/2."""
+        """The number of parameters that count: a skew-symmetric matrix of size q has q(q − 1)/2. Those of a parametrization that
+        is not of this package (torch's `weight_norm`) count as they are stored."""
         constrained = {name: self._originals(name) for name, _ in self._constrained_matrices()}
         free = sum(matrix.free_parameters(constrained[name][0].shape[0]) for name, matrix in self._constrained_matrices())
         counted = {id(original) for originals in constrained.values() for original in originals}
         return free + sum(parameter.numel() for parameter in self.parameters() if id(parameter) not in counted)
 
     def matrices(self) -> dict[str, Matrix]:
-        """The constraints by the name of the weight they hold on."""
+        """The constraints by the name of the weight they hold on, those of this package."""
         return dict(self._constrained_matrices())
 
     def parameter_groups(self, lr: float, long_lr: float) -> list[dict[str, Any]]:
@@ -88,15 +94,22 @@ class RecurrentModule(nn.Module):
     @property
     def backend_used(self) -> str:
         """Which backend runs the recurrence where the parameters now are: `reference`, `torch`, `cpu` or `cuda`."""
-        like = next(self.parameters())
         # As `_run` calls it: a bias that is no threshold has been added to the inputs by then.
         threshold = self.bias and self.nonlinearity in THRESHOLDED
-        return backend_used(self.backend, like, self._largest_matrix(), self.nonlinearity, bias=threshold)
+        return backend_used(self.backend, self._like, self._largest_matrix(), self.nonlinearity, bias=threshold)
 
     def check(self) -> None:
         """Raise what was flagged on the device during compiled, exported or captured runs; quiet when all is well."""
         for _, matrix in self._constrained_matrices():
             matrix.check()
+
+    @property
+    def _like(self) -> Tensor:
+        """A tensor of the parameters' dtype and where they are. A replica made by `torch.nn.DataParallel` has no parameters, but
+        it has the weights."""
+        parameter = next(self.parameters(), None)
+        weight: Tensor = getattr(self, f"weight_ih{self.first_suffix}") if parameter is None else parameter
+        return weight
 
     def _largest_matrix(self) -> int:
         """The size of the largest recurrent matrix that is swept over on its own."""
@@ -126,7 +139,8 @@ class RecurrentModule(nn.Module):
         elif inputs == hidden:
             identity = torch.eye(hidden, dtype=self._empty.dtype, device=self._empty.device)
             self.register_buffer(f"weight_ih{suffix}", identity, persistent=False)
-            self.register_load_state_dict_post_hook(_restore_identity)  # type: ignore[no-untyped-call]
+            restore = partial(_restore_identity, f"weight_ih{suffix}")
+            self.register_load_state_dict_post_hook(restore)  # type: ignore[no-untyped-call]
         else:
             raise ValueError(
                 f"input_weight='identity' needs inputs of hidden_size = {hidden} features, but weight_ih{suffix} gets {inputs}"
@@ -180,35 +194,40 @@ class RecurrentModule(nn.Module):
         matrix.name = name
 
     def _reset_constrained(self, name: str) -> None:
-        if parametrize.is_parametrized(self, name):
-            self._matrix(name).initialize_(*self._originals(name))
+        matrix = self.matrices().get(name)
+        if matrix is not None:
+            matrix.initialize_(*self._originals(name))
 
     def _constrained(self, name: str) -> Tensor:
         """The matrix as the recurrence uses it: formed in at least float32, whatever the parameters are stored in.
 
         Reading the attribute would round it to the parameter's dtype, so that below float32 the parametrization is applied
-        to the widened parameter instead. Otherwise it is the plain attribute, which `parametrize.cached()` serves.
+        to the widened parameter instead. Otherwise it is the plain attribute, which `parametrize.cached()` serves, unless what
+        is cached there has lost its gradient, since it was first read within `torch.no_grad()`.
         """
-        if parametrize.is_parametrized(self, name):
-            originals = self._originals(name)
-            held = state_dtype(originals[0].dtype)
-            if originals[0].dtype != held:
-                first, *others = self.parametrizations[name]  # type: ignore[index]
-                matrix: Tensor = first(*(original.to(held) for original in originals))
-                for step in others:
-                    matrix = step(matrix)
-                return matrix
-        attribute: Tensor = getattr(self, name)
-        return attribute.to(state_dtype(attribute.dtype))
+        if not parametrize.is_parametrized(self, name):
+            plain: Tensor = getattr(self, name)
+            return plain.to(state_dtype(plain.dtype))
+        originals = self._originals(name)
+        held = state_dtype(originals[0].dtype)
+        if originals[0].dtype != held:
+            first, *others = self.parametrizations[name]  # type: ignore[index]
+            matrix: Tensor = first(*(original.to(held) for original in originals))
+            for step in others:
+                matrix = step(matrix)
+            return matrix
+        matrix = getattr(self, name)
+        wanted = torch.is_grad_enabled() and any(original.requires_grad for original in originals)
+        if wanted and not matrix.requires_grad:
+            matrix = self.parametrizations[name]()  # type: ignore[index, operator]
+        return matrix.to(held)
 
     def _constrained_matrices(self) -> Iterator[tuple[str, Matrix]]:
-        """Every constrained weight by name (fewer after `parametrize.remove_parametrizations`)."""
-        for name in getattr(self, "parametrizations", {}):
-            yield name, self._matrix(name)
-
-    def _matrix(self, name: str) -> Matrix:
-        matrix: Matrix = self.parametrizations[name][0]  # type: ignore[index, assignment]
-        return matrix
+        """Every constrained weight by name (fewer after `parametrize.remove_parametrizations`). What others have parametrized is
+        not ours to speak of."""
+        for name, chain in getattr(self, "parametrizations", {}).items():
+            if isinstance(chain[0], Matrix):
+                yield name, chain[0]
 
     def _originals(self, name: str) -> tuple[Tensor, ...]:
         """The free tensors of a constrained weight, in the order that its family takes them."""
@@ -220,11 +239,21 @@ class RecurrentModule(nn.Module):
         return type(self).__name__.removeprefix("Parametrized")
 
 
-def _restore_identity(module: RecurrentModule, keys: object) -> None:
-    """The fixed input weight is not saved. After loading, make it anew, for a module whose memory was never filled."""
-    like = next(module.parameters())
-    for name, _ in list(module.named_buffers(recurse=False)):
+@torch.no_grad()
+def _restore_identity(name: str, module: RecurrentModule, keys: object) -> None:
+    """The fixed input weight is not saved. After loading, make it anew, for a module whose memory was never filled; in place,
+    unless the parameters are now elsewhere."""
+    weight, like = getattr(module, name), module._like
+    if (weight.dtype, weight.device) != (like.dtype, like.device):
         setattr(module, name, torch.eye(module.hidden_size, dtype=like.dtype, device=like.device))
+    else:
+        weight.zero_().fill_diagonal_(1.0)
+
+
+@torch.no_grad()
+def orthogonal_(weight: Tensor) -> None:
+    """`torch.nn.init.orthogonal_`, in at least float32: below that there is no QR decomposition."""
+    weight.copy_(nn.init.orthogonal_(weight.to(state_dtype(weight.dtype), copy=True)))
 
 
 def unusual(module: RecurrentModule, usual: dict[str, object]) -> list[str]:
@@ -234,7 +263,7 @@ def unusual(module: RecurrentModule, usual: dict[str, object]) -> list[str]:
 
 def check_tensors(module: RecurrentModule, tensors: dict[str, Tensor | None], autocast: bool) -> None:
     """Dtype and device of what was passed to `module`, against its parameters."""
-    parameter = next(module.parameters())
+    parameter = module._like
     for name, tensor in tensors.items():
         if tensor is None:
             continue

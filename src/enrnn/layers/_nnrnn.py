@@ -3,8 +3,10 @@
 from functools import partial
 from typing import Unpack
 
+import torch
+
 from ..matrices import Schur
-from ._module import Pointwise
+from ._module import Device, Pointwise
 from ._one_matrix import LayerOptions, OneMatrixRNN
 
 
@@ -29,7 +31,9 @@ class NNRNN(OneMatrixRNN):
         nonlinearity: Pointwise = "modrelu",
         *,
         gamma_penalty: float = 1e-4,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
         matrix = partial(Schur, gamma_penalty=gamma_penalty)
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity, matrix, **options)
+        super().__init__(input_size, hidden_size, num_layers, nonlinearity, matrix, device=device, dtype=dtype, **options)

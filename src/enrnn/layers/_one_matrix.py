@@ -22,7 +22,8 @@ INPUT_INITS: dict[str, Callable[[Tensor], object]] = {
 
 
 class LayerOptions(TypedDict, total=False):
-    """Keyword arguments that every network here takes, as `torch.nn.RNN` and `ENRNN` do."""
+    """Keyword arguments that every network here takes, as `torch.nn.RNN` and `ENRNN` do. (`device` and `dtype` are written out in
+    each of them: `torch.nn.utils.skip_init` wants to find them there.)"""
 
     bias: bool
     batch_first: bool
@@ -30,11 +31,11 @@ class LayerOptions(TypedDict, total=False):
     bidirectional: bool
     input_weight: str
     backend: str
-    device: Device
-    dtype: torch.dtype | None
 
 
-def taken(network: nn.Module, options: LayerOptions, input_weight: str | None = None) -> tuple[Any, ...]:
+def taken(
+    network: nn.Module, options: LayerOptions, device: Device, dtype: torch.dtype | None, input_weight: str | None = None
+) -> tuple[Any, ...]:
     """`RecurrentLayer`'s arguments from `bias` on, in their order; whatever else is among the options is an error.
 
     `input_weight`: for networks that offer no choice of it.
@@ -46,8 +47,8 @@ def taken(network: nn.Module, options: LayerOptions, input_weight: str | None = 
         options.pop("bidirectional", False),
         input_weight or options.pop("input_weight", "full"),
         options.pop("backend", "auto"),
-        options.pop("device", None),
-        options.pop("dtype", None),
+        device,
+        dtype,
     )
     if options:
         raise TypeError(f"{type(network).__name__} has no argument {next(iter(options))!r}")
@@ -78,9 +79,12 @@ class OneMatrixRNN(RecurrentLayer):
         nonlinearity: Pointwise,
         matrix: Callable[[], Matrix] | None,
         learn_initial: bool = False,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity, *taken(self, options))
+        super().__init__(input_size, hidden_size, num_layers, nonlinearity, *taken(self, options, device, dtype))
         self._new_matrix = matrix
         initial = self._empty.new_zeros(self.num_layers * self.num_directions, self.hidden_size)
         learned = boolean("learn_initial", learn_initial)
@@ -107,7 +111,7 @@ class OneMatrixRNN(RecurrentLayer):
         """What the network's paper adds to the loss, summed over layers and directions; zero for most."""
         found = [matrix.penalty(*self._originals(name)) for name, matrix in self._constrained_matrices()]
         penalties = [value for value in found if value is not None]
-        return torch.stack(penalties).sum() if penalties else next(self.parameters()).new_zeros(())
+        return torch.stack(penalties).sum() if penalties else self._like.new_zeros(())
 
     def _add_recurrence(self, suffix: str) -> None:
         name, size = f"weight_hh{suffix}", self.hidden_size
@@ -138,7 +142,7 @@ class OneMatrixRNN(RecurrentLayer):
     ) -> Tensor:
         return recurrence(inputs, formed, bias, initial, self.nonlinearity, lengths=lengths, backend=self.backend)
 
-    def _forward(self, x: Tensor, hx: Tensor | None, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _forward(self, x: Tensor, hx: Tensor | None, lengths: Tensor | None, form: Callable[[str], Any]) -> tuple[Tensor, Tensor]:
         if hx is None and self.initial_state is not None:
             hx = self.initial_state.unsqueeze(1).expand(-1, x.size(1), -1)
-        return super()._forward(x, hx, lengths)
+        return super()._forward(x, hx, lengths, form)

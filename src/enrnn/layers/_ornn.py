@@ -4,10 +4,11 @@ import math
 from functools import partial
 from typing import Unpack
 
+import torch
 from torch import Tensor, nn
 
 from ..matrices import Householder
-from ._module import Pointwise
+from ._module import Device, Pointwise
 from ._one_matrix import LayerOptions, OneMatrixRNN
 
 
@@ -32,10 +33,14 @@ class ORNN(OneMatrixRNN):
         *,
         reflectors: int | None = None,
         learn_initial: bool = True,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
         matrix = partial(Householder, reflectors)
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity, matrix, learn_initial, **options)
+        super().__init__(
+            input_size, hidden_size, num_layers, nonlinearity, matrix, learn_initial, device=device, dtype=dtype, **options
+        )
 
     def _reset_initial(self, initial: Tensor) -> None:
         bound = math.sqrt(3 / (2 * self.hidden_size))

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from .._precision import full_precision
 from ._base import RecurrentLayer
-from ._module import Pointwise
+from ._module import Device, Pointwise
 from ._one_matrix import LayerOptions, taken
 
 
@@ -27,9 +27,18 @@ class OwnStepRNN(RecurrentLayer):
     """How many vectors of n numbers the input is taken to: one for each gate and candidate."""
 
     def __init__(
-        self, input_size: int, hidden_size: int, num_layers: int, nonlinearity: Pointwise, **options: Unpack[LayerOptions]
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        nonlinearity: Pointwise,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+        **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity, *taken(self, options, input_weight="full"))
+        found = taken(self, options, device, dtype, input_weight="full")
+        super().__init__(input_size, hidden_size, num_layers, nonlinearity, *found)
         if self.backend not in ("auto", "reference"):
             raise ValueError(
                 f"{self._get_name()} has a step of its own: backend must be 'auto' or 'reference', got: {self.backend!r}"
@@ -47,11 +56,15 @@ class OwnStepRNN(RecurrentLayer):
         """What `_step` needs, read once for a sequence; constrained matrices by `_constrained`."""
         raise NotImplementedError
 
+    def _form(self, suffix: str) -> tuple[Tensor, ...]:
+        with full_precision(self._like):
+            return self._weights(suffix)
+
     def _run(
         self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
     ) -> Tensor:
         with full_precision(inputs):
-            weights = tuple(weight.to(inputs.dtype) for weight in self._weights(suffix))
+            weights = tuple(weight.to(inputs.dtype) for weight in formed)
             h = initial
             states = []
             for t, x in enumerate(inputs):

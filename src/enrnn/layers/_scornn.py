@@ -3,9 +3,11 @@
 from functools import partial
 from typing import Unpack
 
+import torch
+
 from .._checks import count_within, positive_int
 from ..matrices import Cayley
-from ._module import Pointwise
+from ._module import Device, Pointwise
 from ._one_matrix import LayerOptions, OneMatrixRNN
 
 
@@ -27,9 +29,11 @@ class SCORNN(OneMatrixRNN):
         nonlinearity: Pointwise = "modrelu",
         *,
         negative_ones: int | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
         size = positive_int("hidden_size", hidden_size)
         self.negative_ones = count_within("negative_ones", negative_ones, 0.5, size, "hidden_size", fraction=False)
         matrix = partial(Cayley, negative_ones=self.negative_ones)
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity, matrix, **options)
+        super().__init__(input_size, hidden_size, num_layers, nonlinearity, matrix, device=device, dtype=dtype, **options)

@@ -2,11 +2,12 @@
 
 from typing import Unpack
 
+import torch
 from torch import Tensor, nn
 
 from ..matrices import UnitaryCayley
 from ._complex import ComplexRNN
-from ._module import Pointwise
+from ._module import Device, Pointwise
 from ._one_matrix import LayerOptions
 
 
@@ -32,9 +33,13 @@ class SCURNN(ComplexRNN):
         nonlinearity: Pointwise = "paired_modrelu",
         *,
         learn_initial: bool = True,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity, UnitaryCayley, learn_initial, **options)
+        super().__init__(
+            input_size, hidden_size, num_layers, nonlinearity, UnitaryCayley, learn_initial, device=device, dtype=dtype, **options
+        )
 
     def _reset_initial(self, initial: Tensor) -> None:
         nn.init.uniform_(initial, -0.01, 0.01)

@@ -10,15 +10,23 @@ from .._checks import InputError, InputTypeError, floating_tensor, tensor
 from .._precision import autocasting
 
 State: TypeAlias = Tensor | tuple["State", ...]
+Run: TypeAlias = Callable[[Tensor, State | None, Tensor | None], tuple[Tensor, State]]
 
 
 class SequenceLayer(nn.Module):
-    """`output, state = layer(input, state)`. A subclass implements `_forward` for time-major batches, and `_check_state`."""
+    """`output, state = layer(input, state)`. A subclass implements `_check_state`, `_like`, and `_forward` for time-major batches
+    (or a `forward` that gives `_over` something else to run)."""
 
     input_size: int
     batch_first: bool
     batch_dim: ClassVar[int]
     """Where the tensors of the state have their batch."""
+
+    @property
+    def _like(self) -> Tensor:
+        """A tensor of the parameters' dtype and where they are. A replica made by `torch.nn.DataParallel` has no parameters, but
+        plain tensors in their places."""
+        raise NotImplementedError
 
     @overload
     def forward(self, input: Tensor, hx: State | None = None) -> tuple[Tensor, State]: ...
@@ -34,19 +42,23 @@ class SequenceLayer(nn.Module):
         Returns:
             the outputs, shaped as the input with `hidden_size` features, and the final state.
         """
+        return self._over(input, hx, self._forward)
+
+    def _over(self, input: Tensor | PackedSequence, hx: State | None, run: Run) -> tuple[Tensor | PackedSequence, State]:
+        """`forward`, with what runs over time-major batches."""
         if isinstance(input, PackedSequence):
-            return self._forward_packed(input, hx)
+            return self._over_packed(input, hx, run)
         tensor("input", input)
         if input.dim() == 2:
             batch = None if hx is None else map_state(lambda part: part.unsqueeze(self.batch_dim), hx)
-            output, final = self._checked(input.unsqueeze(1), batch, None)
+            output, final = self._checked(input.unsqueeze(1), batch, None, run)
             return output.squeeze(1), map_state(lambda part: part.squeeze(self.batch_dim), final)
         if input.dim() != 3:
             raise InputError(f"{type(self).__name__}: Expected input to be 2D or 3D, got {input.dim()}D tensor instead")
         if self.batch_first:
-            output, final = self._checked(input.transpose(0, 1), hx, None)
+            output, final = self._checked(input.transpose(0, 1), hx, None, run)
             return output.transpose(0, 1), final
-        return self._checked(input, hx, None)
+        return self._checked(input, hx, None, run)
 
     def _forward(self, x: Tensor, state: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
         """The layer on [T, B, input_size]. With `lengths` [B], sequence `i` keeps its state from step `lengths[i]` on."""
@@ -56,7 +68,7 @@ class SequenceLayer(nn.Module):
         """Reject a state of the wrong structure or shape."""
         raise NotImplementedError
 
-    def _forward_packed(self, packed: PackedSequence, hx: State | None) -> tuple[PackedSequence, State]:
+    def _over_packed(self, packed: PackedSequence, hx: State | None, run: Run) -> tuple[PackedSequence, State]:
         data, batch_sizes, order, original_order = packed
         if data.dim() != 2:
             raise InputError(f"input must have 2 dimensions, got {data.dim()}")
@@ -65,14 +77,14 @@ class SequenceLayer(nn.Module):
             self._check_state(hx, lengths.numel())
             if order is not None:
                 hx = map_state(lambda part: part.index_select(self.batch_dim, order), hx)
-        output, final = self._checked(inputs, hx, lengths.to(data.device))
+        output, final = self._checked(inputs, hx, lengths.to(data.device), run)
         if original_order is not None:
             final = map_state(lambda part: part.index_select(self.batch_dim, original_order), final)
         data = pack_padded_sequence(output, lengths).data
         return PackedSequence(data, batch_sizes, order, original_order), final
 
-    def _checked(self, x: Tensor, hx: State | None, lengths: Tensor | None) -> tuple[Tensor, State]:
-        like = next(self.parameters())
+    def _checked(self, x: Tensor, hx: State | None, lengths: Tensor | None, run: Run) -> tuple[Tensor, State]:
+        like = self._like
         floating_tensor("input", x)
         if x.dtype != like.dtype and not autocasting(x):
             raise InputTypeError(f"{type(self).__name__} input dtype ({x.dtype}) does not match weight dtype ({like.dtype})")
@@ -84,7 +96,7 @@ class SequenceLayer(nn.Module):
             raise InputError("Expected sequence length to be larger than 0 in RNN, got an input of length 0")
         if hx is not None:
             self._check_state(hx, x.size(1))
-        return self._forward(x, hx, lengths)
+        return run(x, hx, lengths)
 
 
 def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:

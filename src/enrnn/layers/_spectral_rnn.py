@@ -3,8 +3,10 @@
 from functools import partial
 from typing import Unpack
 
+import torch
+
 from ..matrices import SVD
-from ._module import Pointwise
+from ._module import Device, Pointwise
 from ._one_matrix import LayerOptions, OneMatrixRNN
 
 
@@ -28,7 +30,9 @@ class SpectralRNN(OneMatrixRNN):
         *,
         reflectors: int | None = None,
         margin: float = 0.01,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
         matrix = partial(SVD, reflectors, margin=margin)
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity, matrix, **options)
+        super().__init__(input_size, hidden_size, num_layers, nonlinearity, matrix, device=device, dtype=dtype, **options)

@@ -3,11 +3,12 @@
 import math
 from typing import Unpack
 
+import torch
 from torch import Tensor, nn
 
 from ..matrices import UnitaryProduct
 from ._complex import ComplexRNN
-from ._module import Pointwise
+from ._module import Device, Pointwise
 from ._one_matrix import LayerOptions
 
 
@@ -33,9 +34,21 @@ class URNN(ComplexRNN):
         nonlinearity: Pointwise = "paired_modrelu",
         *,
         learn_initial: bool = True,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity, UnitaryProduct, learn_initial, **options)
+        super().__init__(
+            input_size,
+            hidden_size,
+            num_layers,
+            nonlinearity,
+            UnitaryProduct,
+            learn_initial,
+            device=device,
+            dtype=dtype,
+            **options,
+        )
 
     def _reset_initial(self, initial: Tensor) -> None:
         bound = math.sqrt(3 / self.hidden_size)

@@ -3,8 +3,10 @@
 from functools import partial
 from typing import Unpack
 
+import torch
+
 from ..matrices import SoftMargin
-from ._module import Pointwise
+from ._module import Device, Pointwise
 from ._one_matrix import LayerOptions, OneMatrixRNN
 
 
@@ -33,7 +35,11 @@ class VorontsovRNN(OneMatrixRNN):
         margin: float = 0.1,
         polish_every: int = 100,
         learn_initial: bool = True,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
         **options: Unpack[LayerOptions],
     ) -> None:
         matrix = partial(SoftMargin, margin=margin, polish_every=polish_every)
-        super().__init__(input_size, hidden_size, num_layers, nonlinearity, matrix, learn_initial, **options)
+        super().__init__(
+            input_size, hidden_size, num_layers, nonlinearity, matrix, learn_initial, device=device, dtype=dtype, **options
+        )
