@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -11,8 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
+import enrnn
 from enrnn.cli import main
+from enrnn.cli._commands import reported
+from enrnn.cli._errors import words
+from enrnn.cli._interrupts import ending_at_once
 
 SMALL = [
     *("--device", "cpu", "--set", "task.length=12", "--set", "task.train_size=100", "--set", "task.test_size=20"),
@@ -41,19 +47,30 @@ def test_help_is_there_in_half_a_second_and_imports_no_torch() -> None:
             "network 'ornn' has no option 'reflecters'; did you mean",
         ),
         (["train", "adding/enrnn", "--device", "gpu"], "device must be cpu, cuda or cuda:N, got: 'gpu'"),
-        (["train", "adding/enrnn", "--text", "file.txt"], "unknown setting task.text"),
+        (["train", "adding/enrnn", "--text", "file.txt"], "--text is for characters, and adding has no use for it; leave it out"),
+        (["train", "copying/lstm", "--data", "x"], "--data is for speech, characters, pixels, and copying has no use for it"),
+        (["sweep", "speech/enrnn", "--text", "x"], "--text is for characters, and speech has no use for it; leave it out"),
+        (["train", "speech/enrnn"], "no data folder: give --data FOLDER (in Python, data=FOLDER) or set ENRNN_DATA"),
+        (["train", "characters/enrnn", "--text", "no/such/file"], "no such text file: no/such/file"),
+        (["train", "adding/enrnn", "--set", "model.backend=cuda", "--device", "cpu"], "backend='cuda' cannot run this"),
         (["train", "pixels/enrnn", "--data", "no/such/folder"], "data names a folder that does not exist: no/such/folder"),
         (["resume", "no-such-run"], "no run is called 'no-such-run' under"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_status_two(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("ENRNN_DATA", raising=False)
     assert main([*arguments, "--runs", str(tmp_path)]) == 2
     captured = capsys.readouterr()
     assert message in captured.err
     assert captured.err.count("\n") == 1
     assert "Traceback" not in captured.err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("arguments", [[], ["trian"], ["train"], ["train", "adding/enrnn", "--nonsense"]])
@@ -67,8 +84,6 @@ def test_a_line_that_cannot_be_parsed_is_one_line_and_exit_status_two(
 
 
 def test_a_gpu_that_is_not_there_is_a_clear_mistake(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    import torch
-
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     assert main(["train", "adding/enrnn", "--device", "cuda", "--runs", str(tmp_path)]) == 2
@@ -86,7 +101,7 @@ def test_a_run_from_the_command_line(capsys: pytest.CaptureFixture[str], tmp_pat
     (folder,) = tmp_path.iterdir()
     assert json.loads((folder / "result.json").read_text())["steps"] == 8
     assert main(["train", "adding/enrnn", *SMALL, "--runs", str(tmp_path)]) == 0
-    assert "this run is finished" in capsys.readouterr().out
+    assert capsys.readouterr().out.splitlines() == [f"this run is finished: {folder}", out[-1]]
     assert main(["resume", folder.name[:-3], "--runs", str(tmp_path)]) == 0
 
 
@@ -137,3 +152,90 @@ def test_info_says_what_is_there_and_why_something_is_not(capsys: pytest.Capture
     out = capsys.readouterr().out
     for word in ("torch", "devices", "backends", "reference", "cuda", "ENRNN_DATA", "tensorboard", "enrnn recipes"):
         assert word in out
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"enrnn {enrnn.__version__}\n"
+
+
+@pytest.mark.parametrize("command", ["train", "sweep"])
+def test_what_the_system_refuses_is_named_by_its_path(command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert main([command, "adding/enrnn", *SMALL, "--runs", str(tmp_path / "file")]) == 1
+    err = capsys.readouterr().err
+    assert err.startswith(f"enrnn {command}: {tmp_path / 'file'}")
+    assert err.endswith(": Not a directory\n")
+
+
+OF_TORCH = "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1024 bytes. Error code 12"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "runs"), 1, "runs: Permission denied"),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "No space left on device"),
+        (FileNotFoundError("no such text file: t"), 2, "no such text file: t"),
+        (RuntimeError(OF_TORCH), 1, "out of memory (1024 bytes were asked for at once); choose a smaller network or"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), 1, "out of memory (2.00 GiB were asked for"),
+        (MemoryError(), 1, "out of memory; choose"),
+    ],
+)
+def test_an_error_is_one_line_with_what_it_is_about(
+    error: Exception, status: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing() -> None:
+        raise error
+
+    assert reported("train", failing) == status
+    err = capsys.readouterr().err
+    assert err.startswith(f"enrnn train: {message}")
+    assert err.count("\n") == 1
+
+
+def test_what_nobody_has_foreseen_is_not_hidden() -> None:
+    assert words(KeyError("x")) == "KeyError: 'x'"
+    with pytest.raises(RuntimeError, match="strange"):
+        reported("train", _strange)
+
+
+def _strange() -> None:
+    raise RuntimeError("strange")
+
+
+INTERRUPTING = """
+import os, signal, sys
+from enrnn.cli import main
+
+class Torch:
+    def find_spec(self, name, *others):
+        if name == "torch":
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                for _ in range(1000): pass
+            except BaseException:
+                pass  # as compiled modules do, which take it for a module that is missing
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Torch())
+main(["info"])
+"""
+
+
+def test_an_interrupt_while_torch_is_imported_ends_the_command_quietly() -> None:
+    run = subprocess.run([sys.executable, "-c", INTERRUPTING], capture_output=True, text=True)
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "")
+
+
+def test_an_interrupt_later_on_is_an_exception_again() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with ending_at_once():
+            assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+            assert reported("train", lambda: os.kill(os.getpid(), signal.SIGINT)) == 130
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)

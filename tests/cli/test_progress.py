@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import os
 from typing import Any
@@ -81,6 +82,27 @@ def test_elsewhere_there_are_plain_lines_and_only_at_evaluations() -> None:
         bar.evaluated(RECORD)
     assert len(stream.getvalue().splitlines()) == 3
     assert "\x1b" not in stream.getvalue()
+
+
+RESULT: dict[str, Any] = {"metric": "mse", "last": {"test": {"mse": 0.25}}, "steps": 7, "switched_at": None}
+
+
+def test_what_was_read_is_said_at_the_beginning_and_at_the_end() -> None:
+    stream = io.StringIO()
+    with Screen(stream) as screen:
+        bar = screen.watch("name")
+        bar.started(dataclasses.replace(START, data="a text"))
+        bar.finished({**RESULT, "data": "a text"})
+    lines = stream.getvalue().splitlines()
+    assert lines[1] == "data: a text"
+    assert lines[-1] == "name: test mse 0.25 after 7 steps, on a text"
+
+
+def test_a_result_can_be_shown_of_a_run_that_was_not_started() -> None:
+    stream = io.StringIO()
+    with Screen(stream) as screen:
+        screen.watch("").finished(RESULT)
+    assert stream.getvalue() == "test mse 0.25 after 7 steps\n"
 
 
 def test_time_is_read_as_on_a_clock() -> None:

@@ -42,6 +42,7 @@ def run_child(config: Config, runs: Path, fault: Fault | None) -> int:
 
 
 def _work(values: dict[str, Any], runs: str, fault: Fault | None) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # if a sweep's driver has started the server, it does not hear the terminal
     if fault is not None:
         _arrange(fault)
     with contextlib.redirect_stdout(io.StringIO()):

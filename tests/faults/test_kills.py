@@ -12,11 +12,12 @@ import pytest
 from enrnn.tasks import Characters
 from enrnn.training import Config, ModelSettings, OptimizerSettings, Progress, Start, StoppedError, Watch, train
 from enrnn.training import _loop as loop_module
+from enrnn.training._signals import StopSignals
 from tests._record import Recorder
 from tests.faults._child import SAVE_FAULTS, Fault, run_child
 from tests.training._runs import COPYING, differences, outcome, text_task, tiny
 
-EXIT_CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130}
+EXIT_CODES = {signal.SIGKILL: -9, signal.SIGTERM: 143, signal.SIGINT: 130, signal.SIGHUP: 129}
 
 
 def configs(folder: Path) -> dict[str, Config]:
@@ -84,12 +85,23 @@ def test_a_run_killed_in_the_middle_of_a_save_loses_nothing(where: str, count: i
     record(cases_kills=1)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_run_asked_to_stop_saves_its_very_step(number: signal.Signals, tmp_path: Path) -> None:
     config = tiny(checkpoint_every=100)
     assert run_child(config, tmp_path, Fault("step", 5, number)) == EXIT_CODES[number]
     (checkpoint,) = (tmp_path / config.folder_name / "checkpoints").glob("*.ckpt")
     assert checkpoint.name == "step-000000000005.ckpt"
+
+
+def test_who_was_told_to_outlive_the_terminal_does() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with StopSignals() as signals:
+            signal.raise_signal(signal.SIGHUP)
+            assert signals.received == 0
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_every_step_is_a_place_to_stop(tmp_path: Path, full: bool, record: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:

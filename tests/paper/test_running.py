@@ -14,13 +14,14 @@ import pytest
 import torch
 
 from enrnn.cli import main
-from enrnn.paper import collect, perform
+from enrnn.paper import collect, configured, perform
 from enrnn.paper._measure import measures, stops
 from enrnn.paper._work import Job, do
 from enrnn.recipes import recipe
 from enrnn.training import RunFolder, train
 from tests.training._runs import differences, outcome
 
+README = Path(__file__).parents[2] / "README.md"
 SMALL = {
     **{"task.length": 10, "task.train_size": 100, "task.test_size": 20, "task.batch_size": 10, "run.device": "cpu"},
     **{"model.hidden_size": 8, "model.short_size": 4, "model.negative_ones": 1, "model.backend": "torch", "optimizer.lr": 0.05},
@@ -102,10 +103,54 @@ def test_the_command_names_what_it_does_not_know(capfd: pytest.CaptureFixture[st
     assert "--jobs" in capfd.readouterr().err
 
 
+def test_what_is_wanting_is_one_line_before_anything_is_done(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    cases = {
+        ("table-cost", "--quick", "--device", "cuda:99"): "run.device is 'cuda:99', but torch sees no such device here",
+        ("table1", "--quick", "--device", "cuda:99"): "run.device is 'cuda:99', but torch sees no such device here",
+        ("table-cost", "--quick", "--device", "gpu"): "device must be cpu, cuda or cuda:N, got: 'gpu'",
+        ("table1", "--quick", "--runs", "file"): "enrnn paper: file: Not a directory",
+        ("table1", "--quick", "--out", "file"): "enrnn paper: file: Not a directory",
+        ("--collect", "--runs", "tpyo"): "--runs: there is no folder tpyo",
+    }
+    for arguments, message in cases.items():
+        assert main(["paper", *arguments]) in (1, 2)
+        out, err = capfd.readouterr()
+        assert out == ""
+        assert message in err
+        assert err.count("\n") == 1
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert main(["paper", "table1", "--quick"]) == 1
+    assert capfd.readouterr().err == f"enrnn paper: {tmp_path}: Permission denied\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_damaged_result_is_a_run_that_has_failed(tmp_path: Path) -> None:
+    config = configured("adding/enrnn_sixth_epoch", quick=True)
+    folder = RunFolder.create(config, tmp_path)
+    (folder.path / "result.json").write_text("{")
+    (run,) = collect(tmp_path, quick=True)["runs"]
+    assert run["state"] == "failed"
+    assert "remove it, and the run goes on" in run["error"]
+
+
+def test_the_front_page_the_help_and_the_command_agree_on_the_small_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["paper", "--help"])
+    assert "a small version, in some three minutes" in " ".join(capsys.readouterr().out.split())
+    (line,) = [line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("enrnn paper --quick")]
+    assert "three minutes" in line
+    assert line.endswith("open report-quick/index.html")
+
+
 def test_without_runs_there_is_still_a_page(tmp_path: Path) -> None:
+    (tmp_path / "none").mkdir()
     assert main(["paper", "--collect", "--runs", str(tmp_path / "none"), "--out", str(tmp_path / "out")]) == 0
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["runs"] == []
     verdicts = {claim["verdict"] for claim in results["claims"]}
     assert verdicts == {"cannot be judged", "not reproduced"}  # the parameter counts need no run
-    assert not (tmp_path / "none").exists()
+    assert list((tmp_path / "none").iterdir()) == []

@@ -136,15 +136,18 @@ def test_a_driver_that_is_killed_leaves_no_worker_behind_and_another_goes_on(
     check_every_run_is_there_once(Sweep.read(file.parent))
 
 
-def test_a_driver_that_is_interrupted_saves_its_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_driver_that_is_interrupted_saves_its_runs(
+    number: signal.Signals, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     def interrupt() -> None:
         until(lambda: len(list(tmp_path.glob("*/metrics.jsonl"))) == 2)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), number)
 
     threading.Thread(target=interrupt, daemon=True).start()
-    assert main(command(tmp_path, steps=1_000_000)) == 130
+    assert main(command(tmp_path, steps=1_000_000)) == 128 + number
     err = capsys.readouterr().err
-    assert err == "enrnn sweep: stopped by SIGINT; everything is saved, and the same command goes on from there\n"
+    assert err == f"enrnn sweep: stopped by {number.name}; everything is saved, and the same command goes on from there\n"
     assert mp.active_children() == []
     folders = [file.parent for file in tmp_path.glob("*/config.json")]
     assert len(folders) == 2

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from enrnn.cli import main
-from enrnn.sweep import Standing, Sweep, points_of
+from enrnn.sweep import Standing, Sweep, opened, points_of
 from enrnn.sweep._work import leave_error, work
+from enrnn.tasks import characters
+from enrnn.tasks._text import Corpus
 from enrnn.training import RunError
 from tests.sweep._small import ARGUMENTS, BASE, small_sweep
 
@@ -61,6 +63,10 @@ SMALL = ["sweep", "adding/enrnn", *ARGUMENTS]
         ([*SMALL, "--halving", "1"], "--halving takes a whole number of at least 2, got: 1"),
         ([*SMALL, "--workers", "0"], "--workers must be at least 1, got: 0"),
         ([*SMALL, "--gpus-per-run", "0.5"], "--gpus-per-run is for --runner ray"),
+        ([*SMALL, "--gpus-per-run", "0.5", "--dry-run"], "--gpus-per-run is for --runner ray"),
+        ([*SMALL, "--name", "../out"], "--name takes a name without a path, got: '../out'"),
+        ([*SMALL, "--name", ".."], "--name takes a name without a path, got: '..'"),
+        ([*SMALL, "--text", "x"], "--text is for characters, and adding has no use for it"),
         ([*SMALL, "--set", "optimizer.lr"], "--set takes KEY=VALUE, got: 'optimizer.lr'"),
         (["sweep", "ading/enrnn"], "unknown recipe 'ading/enrnn' (did you mean adding/enrnn"),
         (["report", "nothing"], "no sweep is called 'nothing' under"),
@@ -80,6 +86,85 @@ def test_a_dry_run_says_how_many_and_writes_nothing(capsys: pytest.CaptureFixtur
     assert main(["sweep", "adding/enrnn", "--paper-grid", "--dry-run", "--device", "cpu", "--runs", str(tmp_path)]) == 0
     assert "540 points, 540 runs: 540 waiting" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+UNFIT = ["sweep", "adding/enrnn", "--set", "model.hidden_size=32", "--dry-run", "--device", "cpu"]
+"""The recipe has 64 short-term units."""
+
+
+def test_what_the_grid_replaces_need_not_fit(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    grids = (["--set", "model.negative_ones=4", "--grid", "model.short_size=0.1:0.4:0.1"], ["--paper-grid"])
+    for grid, count in zip(grids, (4, 540), strict=True):
+        assert main([*UNFIT, *grid, "--runs", str(tmp_path)]) == 0
+        assert f"{count} points, {count} runs: {count} waiting" in capsys.readouterr().out
+    assert main([*UNFIT, "--grid", "optimizer.lr=1e-3", "--runs", str(tmp_path)]) == 2
+    assert "short_size must lie between 0 and hidden_size = 32, got: 64" in capsys.readouterr().err
+    assert main([*UNFIT, "--grid", "model.short_size=3,40", "--runs", str(tmp_path)]) == 2
+    assert "point 2 of 2 (model.short_size=40)" in capsys.readouterr().err  # the first one has room for the recipe's 29 times −1
+
+
+def test_a_base_that_fits_is_the_recipes_whatever_the_grid(tmp_path: Path) -> None:
+    plain = opened("adding/enrnn", {}, "cpu", tmp_path)
+    assert opened("adding/enrnn", {}, "cpu", tmp_path, None, ["model.short_size=0.1,0.2"], True).path == plain.path
+
+
+TEXT = [
+    "sweep",
+    "characters/enrnn",
+    "--set",
+    "model.hidden_size=8",
+    "--set",
+    "model.short_size=4",
+    "--set",
+    "model.negative_ones=1",
+]
+TEXT += ["--set", "task.length=5", "--set", "task.batch_size=4", "--set", "run.steps=2", "--device", "cpu"]
+
+
+def test_a_stand_in_is_told_at_the_beginning(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ENRNN_DATA", raising=False)
+    corpus = Corpus("a small library", {"train": "abc" * 40, "valid": "abc", "test": "cab"})
+    monkeypatch.setattr(characters, "standard_library", lambda: corpus)
+    rest = ["--grid", "optimizer.lr=1e-3,1e-4", "--dry-run", "--runs", str(tmp_path)]
+    assert main([*TEXT, *rest]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("WARNING: no data are named, so the text is a stand-in")
+    assert len(lines) == 2
+    assert main([*TEXT, *rest, "--set", "task.corpus=python"]) == 0
+    assert "WARNING" not in capsys.readouterr().out
+
+
+def test_a_finished_run_of_other_data_does_not_count(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text, runs = tmp_path / "text", tmp_path / "runs"
+    text.write_text("abc" * 60)
+    rest = ["--text", str(text), "--dry-run", "--runs", str(runs)]
+    assert main(["train", *TEXT[1:], "--text", str(text), "--runs", str(runs)]) == 0
+    assert main([*TEXT, *rest]) == 0
+    assert "1 runs: 1 finished" in capsys.readouterr().out
+    text.write_text("abd" * 60)
+    assert main([*TEXT, *rest]) == 1
+    assert "the data are not those that the run was begun with" in capsys.readouterr().err
+
+
+def test_a_damaged_result_is_no_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = small_sweep(tmp_path, ["optimizer.lr=1e-2,1e-3"])
+    for trial in sweep.trials:
+        work(trial.config.as_dict(), str(tmp_path), None)
+    (sweep.trials[0].folder.path / "result.json").write_text("{")
+    sound, damaged = Standing(sweep).rows()
+    assert (sound.status, damaged.status, damaged.score) == ("finished", "failed", None)
+    assert "result.json is damaged" in damaged.errors[0]
+    assert "remove it" in damaged.errors[0]
+    assert main(["report", str(sweep.path), "--runs", str(tmp_path)]) == 0
+    assert "1 finished, 1 failed" in capsys.readouterr().out
+
+
+def test_a_page_in_the_place_of_a_folder_is_a_clear_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = small_sweep(tmp_path, ["optimizer.lr=1e-2"])
+    assert main(["report", str(sweep.path), "--out", str(tmp_path)]) == 2
+    assert f"{tmp_path} is a folder; give {tmp_path / 'report.html'}" in capsys.readouterr().err
 
 
 def test_a_sweep_that_was_changed_by_hand_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from enrnn.tasks import Characters, Symbols, characters
+from enrnn.tasks import Adding, Characters, Symbols, characters
 from enrnn.tasks._text import Corpus, standard_library
 from enrnn.tasks.characters import CharactersData
 from tests._record import Recorder
@@ -153,7 +153,7 @@ def bad_ptb(folder: Path, **contents: str) -> Path:
 
 def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ENRNN_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match=r"data=FOLDER or set ENRNN_DATA"):
+    with pytest.raises(FileNotFoundError, match=r"data=FOLDER\) or set ENRNN_DATA"):
         Characters(corpus="ptb").load()
     with pytest.raises(FileNotFoundError, match=r"data names a folder that does not exist: .*nowhere"):
         Characters(data=str(tmp_path / "nowhere")).load()
@@ -182,12 +182,39 @@ def test_a_byte_that_is_not_utf8_is_named_with_its_offset(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("split", ["valid", "test"])
-def test_a_symbol_that_training_lacks_is_named(split: str) -> None:
-    texts = {"train": "ab" * 50, "valid": "ba", "test": "ba", split: "abaxb"}
-    with pytest.raises(
-        ValueError, match=rf"the {split} part of a test has a symbol that never occurs in training: 'x', first at character 3"
-    ):
-        data_of(**texts, batch_size=2, length=5)
+def test_a_symbol_that_training_lacks_is_a_symbol_all_the_same(split: str) -> None:
+    texts = {"train": "bc" * 50, "valid": "bc", "test": "bc", split: "bacxb"}
+    data = data_of(**texts, batch_size=2, length=5)
+    assert (data.symbols, data.input, data.output_size) == ("abcx", Symbols(4), 4)
+    batch = data.batch(split, torch.tensor([0]))
+    assert "".join(data.symbols[symbol] for symbol in batch.targets[:4, 0].tolist()) == "acxb"
+    assert data.batch("train", data.order("train")[0]).inputs.min() == 1
+
+
+def test_a_treebank_with_a_symbol_too_many_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("enrnn.tasks._text.PTB_CHARACTERS", {"train": 100, "valid": 2, "test": 2})
+    monkeypatch.setattr("enrnn.tasks._text.PTB_SYMBOLS", 2)
+    bad_ptb(tmp_path, train="ab" * 50, valid="ax", test="ab")
+    with pytest.raises(ValueError, match=r"have 3 distinct characters; Mikolov's have 2"):
+        Characters(data=str(tmp_path)).load()
+
+
+def test_a_stand_in_says_so_and_what_was_chosen_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ENRNN_DATA", raising=False)
+    said = Characters().stand_in()
+    assert said is not None
+    for word in ("stand-in", "standard library", "Penn Treebank", "--data FOLDER", "ENRNN_DATA", "--text FILE"):
+        assert word in said
+    for chosen in (Characters(corpus="python"), Characters(text="t"), Characters(data=str(tmp_path)), Adding()):
+        assert chosen.stand_in() is None
+    monkeypatch.setenv("ENRNN_DATA", str(tmp_path))
+    assert Characters().stand_in() is None
+
+
+def test_relative_paths_can_be_taken_from_another_folder(tmp_path: Path) -> None:
+    assert Characters(text="t.txt").beginning_at(tmp_path) == Characters(text=str(tmp_path / "t.txt"))
+    assert Characters(text=str(tmp_path / "t")).beginning_at(Path("/elsewhere")) == Characters(text=str(tmp_path / "t"))
+    assert Adding().beginning_at(tmp_path) == Adding()
 
 
 @pytest.mark.parametrize("text", ["", "a", "aaa"])

@@ -138,7 +138,7 @@ def test_a_flipped_bit_is_noticed_or_harmless(tmp_path_factory: pytest.TempPathF
 
 def test_missing_and_foreign_files_of_a_folder_are_named(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ENRNN_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match=r"data=FOLDER or set ENRNN_DATA"):
+    with pytest.raises(FileNotFoundError, match=r"data=FOLDER\) or set ENRNN_DATA"):
         Pixels().load()
     with pytest.raises(FileNotFoundError, match=r"no train-images-idx3-ubyte\.gz in "):
         Pixels(data=str(tmp_path)).load()

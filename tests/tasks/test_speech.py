@@ -204,7 +204,7 @@ def test_a_file_that_cannot_be_read_is_an_os_error_with_its_name(tmp_path: Path)
 
 def test_missing_folders_and_settings_that_do_not_fit(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ENRNN_DATA", raising=False)
-    with pytest.raises(FileNotFoundError, match="data=FOLDER or set ENRNN_DATA"):
+    with pytest.raises(FileNotFoundError, match=r"data=FOLDER\) or set ENRNN_DATA"):
         Speech().load()
     with pytest.raises(FileNotFoundError, match="neither a TIMIT tree"):
         load(tmp_path)

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from enrnn.tasks import Characters, characters
+from enrnn.tasks._text import Corpus
 from enrnn.training import (
     Config,
     ModelSettings,
@@ -107,6 +108,7 @@ def test_a_finished_run_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Mo
     assert train(tiny(), tmp_path, notes) == result
     assert resume(tiny().folder_name, tmp_path) == result
     assert "this run is finished" in notes.messages[0]
+    assert notes.results == [result]
 
 
 def test_another_seed_is_another_run(tmp_path: Path) -> None:
@@ -227,6 +229,85 @@ def test_data_that_have_changed_are_noticed(tmp_path: Path) -> None:
     Path(str(config.task.text)).write_text("another text. " * 200)
     with pytest.raises(RunError, match="the data are not those that the run was begun with"):
         train(config, tmp_path)
+
+
+def test_a_finished_run_is_that_of_its_data_alone(tmp_path: Path) -> None:
+    config = tiny(text_task(tmp_path), steps=8)
+    result = train(config, tmp_path)
+    text = Path(str(config.task.text))  # type: ignore[attr-defined]
+    content = text.read_text()
+    text.write_text("another text. " * 200)
+    for again in (lambda: train(config, tmp_path), lambda: resume(config.folder_name, tmp_path)):
+        with pytest.raises(RunError, match="the data are not those that the run was begun with"):
+            again()
+    text.unlink()
+    notes = Notes()
+    assert train(config, tmp_path, notes) == result  # it is finished, whatever has become of its data
+    assert "cannot be seen: no such text file" in notes.messages[0]
+    text.write_text(content)
+    assert train(config, tmp_path) == result
+
+
+def test_a_stand_in_is_told_first_and_the_result_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ENRNN_DATA", raising=False)
+    corpus = Corpus("a small library", {"train": "abc" * 40, "valid": "abc", "test": "cab"})
+    monkeypatch.setattr(characters, "standard_library", lambda: corpus)
+    config, notes = tiny(Characters(length=5, batch_size=4), steps=4), Notes()
+    result = train(config, tmp_path, notes)
+    assert notes.messages[0].startswith("WARNING: no data are named, so the text is a stand-in")
+    assert notes.starts[0].data == result["data"] == "a small library"
+    assert json.loads((tmp_path / config.folder_name / "result.json").read_text())["data"] == "a small library"
+    chosen = Notes()
+    train(tiny(Characters(corpus="python", length=5, batch_size=4), steps=4), tmp_path, chosen)
+    assert chosen.messages == []
+
+
+def test_a_relative_path_is_of_the_folder_that_the_run_was_begun_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("here", "elsewhere"):
+        (tmp_path / name).mkdir()
+    text_task(tmp_path / "here")
+    config, runs = tiny(Characters(text="text.txt", length=5, batch_size=4), steps=12), tmp_path / "runs"
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(KeyboardInterrupt):
+        train(config, runs, _StopAt(8))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError, match=r"no such text file: text\.txt"):
+        train(config, runs)  # in which the path is what was given just now
+    result = resume(config.folder_name, runs)
+    assert (result["steps"], result["data"]) == (12, str(tmp_path / "here" / "text.txt"))
+    assert RunFolder(runs / config.folder_name).config() == config
+    assert load_model(runs / config.folder_name).num_parameters() == result["parameters"]
+
+
+@pytest.mark.parametrize("task", [Characters(text="no such file"), Characters(data="no such folder")])
+def test_data_that_cannot_be_read_leave_no_directory_behind(task: Characters, tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no such"):
+        train(tiny(task), tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_backend_that_cannot_run_leaves_no_directory_behind(tmp_path: Path) -> None:
+    config = tiny(model=ModelSettings(hidden_size=6, short_size=3, backend="cuda"))
+    with pytest.raises(ValueError, match="backend='cuda' cannot run this"):
+        train(config, tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '"id"', "3", "\0"])
+def test_a_damaged_result_is_refused_with_a_way_out(content: str, tmp_path: Path) -> None:
+    config = tiny(steps=8)
+    train(config, tmp_path)
+    expected = outcome(tmp_path / config.folder_name)
+    file = tmp_path / config.folder_name / "result.json"
+    file.write_text(content)
+    for again in (lambda: train(config, tmp_path), lambda: resume(config.folder_name, tmp_path)):
+        with pytest.raises(
+            RunError, match=r"result\.json is damaged: .*; remove it, and the run goes on from its last checkpoint"
+        ):
+            again()
+    file.unlink()
+    train(config, tmp_path)
+    assert differences(outcome(tmp_path / config.folder_name), expected) == []
 
 
 class _StopAt(Watch):

@@ -1,11 +1,14 @@
 """The command line: parse, call, print. What a command needs is imported when it runs, so that `--help` is there at once."""
 
 import argparse
-import os
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO, cast
 
+from .. import __version__
+from ._interrupts import ending_at_once
+from ._output import Output
 from ._paper import add_command as add_paper_command
 from ._sweep import add_commands as add_sweep_commands
 
@@ -26,12 +29,25 @@ class ListRecipes(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *arguments: Any) -> NoReturn:
         from ._recipes import table
 
-        _print(table())
+        print(table())
         parser.exit()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command `enrnn`. Returns the exit status: 0; 1 if a run failed; 2 for a mistake; 130 or 143 if it was stopped."""
+    """The command `enrnn`. Returns the exit status: 0; 1 if a run failed, or the output was lost; 2 for a mistake; 128 and the
+    number of the signal, such as 130 for Ctrl-C, if it was stopped."""
+    output = Output(sys.stdout)
+    with contextlib.redirect_stdout(cast(TextIO, output)), ending_at_once():
+        try:
+            status = _called(arguments)
+        except SystemExit:  # of --help, and for a line that cannot be parsed
+            if output.whole():
+                raise
+            return FAILED
+    return status if output.whole() else status or FAILED
+
+
+def _called(arguments: Sequence[str] | None) -> int:
     options = _parser().parse_args(arguments)
     command: Callable[[argparse.Namespace], int] = options.command
     return command(options)
@@ -39,12 +55,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> Parser:
     parser = Parser(prog="enrnn", description="Recurrent networks with a controlled spectrum: train them and look at them.")
+    parser.add_argument("--version", action="version", version=f"enrnn {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
     train = commands.add_parser(
         "train",
         help="do the run that a recipe describes, or go on with it",
-        description="Do the run that a recipe describes. A run that was begun goes on; a finished one is not done again.",
+        description="Do the run that a recipe describes. A run that was begun goes on; a finished one is not done again. "
+        "If nobody reads the output any more, it goes on without.",
     )
     train.add_argument("recipe", metavar="RECIPE", help="such as adding/enrnn (see --list)")
     train.add_argument("--list", action=ListRecipes, nargs=0, help="list all recipes")
@@ -95,19 +113,11 @@ def _add_runs(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_train(options: argparse.Namespace) -> int:
-    from ._commands import reported, train
+    from ._commands import changes, reported, train
 
-    changes = {}
-    for change in options.changes:
-        key, equals, value = change.partition("=")
-        if not equals or not key:
-            print(f"enrnn train: --set takes KEY=VALUE, got: {change!r}", file=sys.stderr)
-            return USAGE_ERROR
-        changes[key] = value
     if options.tensorboard:
-        changes["run.tensorboard"] = "true"
-    changes |= {f"task.{name}": value for name in ("data", "text") if (value := getattr(options, name)) is not None}
-    return reported("train", lambda: train(options.recipe, changes, options.device, options.runs))
+        options.changes.append("run.tensorboard=true")
+    return reported("train", lambda: train(options.recipe, changes(options), options.device, options.runs))
 
 
 def _run_resume(options: argparse.Namespace) -> int:
@@ -120,7 +130,7 @@ def _run_recipes(options: argparse.Namespace) -> int:
     from ._recipes import description, table
 
     try:
-        _print(table() if options.recipe is None else description(options.recipe))
+        print(table() if options.recipe is None else description(options.recipe))
     except ValueError as error:
         print(f"enrnn recipes: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -132,14 +142,6 @@ def _run_info(options: argparse.Namespace) -> int:
 
     print(shown(info()))
     return 0
-
-
-def _print(text: str) -> None:
-    """To whoever still listens: `enrnn recipes | head` is no mistake."""
-    try:
-        print(text, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run_demo(options: argparse.Namespace) -> int:

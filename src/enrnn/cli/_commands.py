@@ -1,5 +1,6 @@
 """The commands as ordinary functions, and what becomes of their errors."""
 
+import argparse
 import io
 import os
 import sys
@@ -10,8 +11,11 @@ from typing import Any
 import torch
 
 from .. import training
-from ..recipes import recipe
+from ..recipes import RECIPES, recipe
+from ..tasks import TASKS
 from . import FAILED, USAGE_ERROR
+from ._errors import out_of_memory, words
+from ._interrupts import INTERRUPTED, raising_again
 from ._progress import Screen
 
 
@@ -31,20 +35,48 @@ def resume(run: str | Path, runs: str | Path = "runs") -> dict[str, Any]:
         return training.resume(run, runs, screen.watch(""))
 
 
+def changes(options: argparse.Namespace) -> dict[str, object]:
+    """What `--set`, `--data` and `--text` say of a recipe's settings."""
+    found: dict[str, object] = {}
+    for change in options.changes:
+        key, equals, value = change.partition("=")
+        if not equals or not key:
+            raise ValueError(f"--set takes KEY=VALUE, got: {change!r}")
+        found[key] = value
+    for name in ("data", "text"):
+        if getattr(options, name) is not None:
+            _check_taken(name, options.recipe)
+            found[f"task.{name}"] = getattr(options, name)
+    return found
+
+
+def _check_taken(name: str, chosen: str) -> None:
+    """An option for a task that has no such setting is a mistake, to be named as it was typed."""
+    task = chosen.partition("/")[0]
+    if chosen in RECIPES and not hasattr(TASKS[task], name):
+        takers = [other for other, kind in TASKS.items() if hasattr(kind, name)]
+        raise ValueError(f"--{name} is for {', '.join(takers)}, and {task} has no use for it; leave it out")
+
+
 def reported(command: str, run: Callable[[], object]) -> int:
     """Call `run`; turn what goes wrong into one clear line and an exit status."""
+    raising_again()
     try:
         run()
     except training.StoppedError as stopped:
         return _told(command, stopped, stopped.exit_code)
     except (training.NotFiniteError, training.RunError, training.DamagedError) as error:
-        return _told(command, error, FAILED)
+        return _told(command, words(error), FAILED)
     except (ValueError, FileNotFoundError) as error:
-        return _told(command, error, USAGE_ERROR)
+        return _told(command, words(error), USAGE_ERROR)
     except OSError as error:
-        return _told(command, error.strerror if error.strerror else error, FAILED)
+        return _told(command, words(error), FAILED)
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        return _told(command, words(error), FAILED)
     except KeyboardInterrupt:
-        return _told(command, "interrupted", 130)
+        return _told(command, "interrupted", INTERRUPTED)
     return 0
 
 

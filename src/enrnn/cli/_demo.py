@@ -8,6 +8,7 @@ from typing import Any
 from .. import training
 from ..tasks import Adding
 from ..training import Config, ModelSettings, OptimizerSettings, Progress, RunSettings, Start, Watch
+from ._errors import words
 from ._progress import Bar, Screen
 
 INTRODUCTION = """\
@@ -110,7 +111,7 @@ def _work(values: dict[str, Any], runs: str, sender: Connection) -> None:
     except training.StoppedError:
         pass
     except Exception as error:
-        sender.send(("failed", f"{type(error).__name__}: {error}"))
+        sender.send(("failed", words(error)))
 
 
 class _Sent(Watch):

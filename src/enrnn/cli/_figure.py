@@ -1,5 +1,6 @@
 """The demo's figure: how the networks learn, and where the eigenvalues of an ENRNN are before and after."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from ..layers import ENRNN
+from ..matrices import EigenvalueNormalized
 from ..training import Config, Network, RunFolder, load_model
 from ..training._loop import first_network
 
@@ -77,9 +79,12 @@ def _disc(axes: Any, network: Network, when: str) -> None:
         *long, s=16, facecolors="white", edgecolors=FAINT, linewidths=0.9, zorder=2, label="$W_L$ (long-term, orthogonal)"
     )
     axes.scatter(
-        *short, s=20, color=COLOURS[0], alpha=0.85, linewidths=0, zorder=3, label="$W_S$ (short-term, eigenvalue normalised)"
+        *short, s=20, color=COLOURS[0], alpha=0.85, linewidths=0, zorder=3, label="$W_S$ (short-term, no eigenvalue outside)"
     )
-    axes.set_title(when, fontsize=9.5, color=FAINT)
+    radius = max(map(math.hypot, *short))
+    divided = any(bool(matrix.normalizing) for matrix in layer.modules() if isinstance(matrix, EigenvalueNormalized))
+    told = "divided by its own" if divided else "not divided yet"
+    axes.set_title(f"{when}\n$\\rho(W_S)$ = {radius:.2f}, {told}", fontsize=9.5, color=FAINT)
     axes.set_aspect("equal")
     axes.set_xlim(-1.15, 1.15)
     axes.set_ylim(-1.15, 1.15)

@@ -19,7 +19,7 @@ def add_command(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     paper.add_argument("what", metavar="WHAT", nargs="*", help="tables and figures (default: all)")
-    paper.add_argument("--quick", action="store_true", help="a small version, in some ten minutes on two cores")
+    paper.add_argument("--quick", action="store_true", help="a small version, in some three minutes on two cores")
     paper.add_argument("--rows", metavar="PATTERN", help="only the runs of such names, as '*/enrnn*' (see --dry-run)")
     paper.add_argument("--seeds", metavar="N", type=int, default=1, help="runs of each row (default: 1)")
     paper.add_argument("--device", default="auto", help="cpu, cuda, cuda:N or auto (the default)")
@@ -54,6 +54,8 @@ def _paper(options: argparse.Namespace) -> None:
         print(on_terminal(planned, runs))
         return
     if options.collect:
+        if not runs.is_dir():
+            raise ValueError(f"--runs: there is no folder {runs}; --collect shows the runs that are there")
         print(_reproduce.write(collect(runs, options.quick, options.what), out))
         return
     results = _reproduce.reproduce(

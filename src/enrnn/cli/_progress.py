@@ -31,6 +31,8 @@ class Bar(Watch):
         self.name = self.name or start.name
         if self.announced:
             self.screen.say(f"{self.name}: {start.parameters:,} parameters, {start.steps:,} steps, in {start.folder}")
+            if start.data is not None:
+                self.screen.say(f"data: {start.data}")
             if start.baseline is not None:
                 self.screen.say(f"baseline: {start.metric} {start.baseline:.5g} ({start.baseline_rule})")
 
@@ -59,7 +61,9 @@ class Bar(Watch):
         metric = result["metric"]
         scores = ", ".join(f"{split} {metric} {values[metric]:.5g}" for split, values in result[chosen].items())
         switch = "" if result["switched_at"] is None else f", normalising since step {result['switched_at']}"
-        self.screen.say(f"{self.name}: {scores} after {result['steps']:,} steps{switch}")
+        data = f", on {result['data']}" if "data" in result else ""
+        name = f"{self.name}: " if self.name else ""  # of a run that was finished before, and is looked for by its folder
+        self.screen.say(f"{name}{scores} after {result['steps']:,} steps{switch}{data}")
 
     def text(self, width: int, bar: bool = True) -> str:
         """The line, in at most `width` columns."""

@@ -80,10 +80,14 @@ def _run_report(options: argparse.Namespace) -> int:
 
 def _sweep(options: argparse.Namespace) -> None:
     from ..sweep import Standing, opened, points_of, run_sweep
+    from ..sweep._run import stand_ins
     from ..sweep._table import summary
     from ..training import RunError
+    from ._commands import changes
 
-    sweep = opened(options.recipe, _changes(options), options.device, options.runs, options.name)
+    settings = changes(options)
+    sweep = opened(options.recipe, settings, options.device, options.runs, options.name, options.grid, options.paper_grid)
+    runner = _runner(options, sweep)
     if options.grid or options.paper_grid or options.random is not None or not sweep.points or options.seeds > 1:
         points = points_of(sweep.base, options.grid, options.paper_grid, options.random, options.search_seed)
         sweep.extend(points, options.seeds)
@@ -91,10 +95,12 @@ def _sweep(options: argparse.Namespace) -> None:
         if options.halving < 2:
             raise ValueError(f"--halving takes a whole number of at least 2, got: {options.halving}")
         sweep.halving = options.halving
+    for warning in stand_ins(sweep):
+        print(f"WARNING: {warning}")
     if options.dry_run:
         print(f"{sweep.path}: {summary(Standing(sweep).rows())}")
         return
-    rows = run_sweep(sweep, _runner(options, sweep), options.retry)
+    rows = run_sweep(sweep, runner, options.retry)
     print(f"report: enrnn report {sweep.path}")
     failed = sum(row.statuses["failed"] for row in rows)
     if failed:
@@ -118,16 +124,6 @@ def _runner(options: argparse.Namespace, sweep: "Sweep") -> Callable[[], "Runner
     )
 
 
-def _changes(options: argparse.Namespace) -> dict[str, object]:
-    changes: dict[str, object] = {}
-    for change in options.changes:
-        key, equals, value = change.partition("=")
-        if not equals or not key:
-            raise ValueError(f"--set takes KEY=VALUE, got: {change!r}")
-        changes[key] = value
-    return changes | {f"task.{name}": value for name in ("data", "text") if (value := getattr(options, name)) is not None}
-
-
 def _report(options: argparse.Namespace) -> None:
     from pathlib import Path
 
@@ -135,4 +131,6 @@ def _report(options: argparse.Namespace) -> None:
 
     sweep = Sweep.find(options.sweep, Path(options.runs))
     file = Path(options.out) if options.out else sweep.path / "report.html"
+    if file.is_dir():
+        raise ValueError(f"--out takes the file of the page, and {file} is a folder; give {file / 'report.html'}")
     print(report(sweep, file))

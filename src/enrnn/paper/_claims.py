@@ -263,7 +263,7 @@ def _gradients(found: Found) -> Judgement:
 
 
 def _renormalizing(found: Found) -> Judgement:
-    told, verdicts = [], []
+    told, verdicts = [], {}
     for task in ("adding", "characters"):
         ours, other = ruled(task, "normalized"), ruled(task, "renormalized")
         if found.of(ours) and found.of(other):
@@ -272,12 +272,14 @@ def _renormalizing(found: Found) -> Judgement:
             )
             plain = found.mean(ruled(task, "plainly_normalized"))
             extra = "" if plain is None else f" Without the second term of the gradient: {plain:.4g}."
-            verdicts.append(verdict)
+            verdicts[task] = verdict
             told.append(f"{task}: {text}{extra}")
     if not told:
         raise Unjudged("There is no pair of runs to compare: run enrnn paper figure-gradient-rule.")
-    judged = [verdict for verdict in verdicts if verdict != UNJUDGED]
-    return (verdict_of(NOT_REPRODUCED not in judged) if judged else UNJUDGED), " ".join(told)
+    judged = [task for task, verdict in verdicts.items() if verdict != UNJUDGED]
+    if 0 < len(judged) < len(verdicts):
+        told.append(f"Judged by {judged[0]} alone.")
+    return (verdict_of(NOT_REPRODUCED not in verdicts.values()) if judged else UNJUDGED), " ".join(told)
 
 
 def _spectral_norm(found: Found) -> Judgement:

@@ -114,8 +114,7 @@ def read(runs: Path, quick: bool) -> Found:
         standing = outcome(folder)
         state = {"waiting": "unfinished", "begun": "unfinished"}.get(standing.status, standing.status)
         error = failure(folder) if standing.error is None else standing.error
-        found.append(
-            Run(name.run, quick, file.parent.name, values, standing.records, folder.result, state, error, measures(folder))
-        )
+        result = folder.result if state == "finished" else None  # which may be damaged, where it is not
+        found.append(Run(name.run, quick, file.parent.name, values, standing.records, result, state, error, measures(folder)))
     costs = sorted((runs / FOLDER).glob("cost-*.json"))
     return Found(found, json.loads(costs[-1].read_text(encoding="utf-8")) if costs else None, quick)

@@ -34,7 +34,7 @@ class PaperStoppedError(StoppedError):
 def perform(
     jobs: Sequence[Job], runs: Path, at_once: int, ended: Callable[[Job], None], environment: Mapping[str, str] | None = None
 ) -> None:
-    """Do the jobs in their order, `at_once` at a time. SIGINT or SIGTERM: save and stop them all, and raise.
+    """Do the jobs in their order, `at_once` at a time. SIGINT, SIGTERM or SIGHUP: save and stop them all, and raise.
 
     `environment`: changes to what CUDA reads from this process's environment.
     """

@@ -1,4 +1,4 @@
-"""The small version: other sizes, lengths and steps, for two cores of a CPU and some ten minutes. It is another experiment than
+"""The small version: other sizes, lengths and steps, for two cores of a CPU and some three minutes. It is another experiment than
 the paper's, and is called so wherever it shows."""
 
 from typing import Any

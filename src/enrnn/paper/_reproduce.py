@@ -1,7 +1,9 @@
 """The whole of it: run what is missing, collect, write."""
 
 import contextlib
+import errno
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +14,8 @@ import torch
 from ..sweep._outcome import outcome
 from ..sweep._processes import cores
 from ..sweep._sharing import Sharing, shared
-from ..training import RunFolder
+from ..training import RunFolder, RunSettings
+from ..training._loop import check_device
 from ._collect import collect
 from ._cost import cost_file, measure_cost
 from ._plan import Plan, plan
@@ -43,6 +46,9 @@ def reproduce(
     runs, out = Path(runs), Path(out)
     chosen = device_of(device)
     planned = plan(what, quick, seeds, chosen, data, rows)
+    check_device(RunSettings(steps=1, device=chosen).device)
+    for folder in (runs, out):
+        _check_writable(folder)
     for reason in dict.fromkeys(planned.left_out.values()):
         names = [name for name, why in planned.left_out.items() if why == reason]
         say(f"left out: {', '.join(names)}: {reason}")
@@ -66,6 +72,15 @@ def write(results: dict[str, Any], out: Path) -> Path:
     except ImportError:
         return file
     return Path(report.write(results, out))
+
+
+def _check_writable(folder: Path) -> None:
+    """That it is a folder which can be written to, or made. Hours of runs are not to end with a page that has no place."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(there))
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(there))
 
 
 def device_of(name: str) -> str:
@@ -103,7 +118,7 @@ def _told(job: Job, runs: Path) -> str:
     standing = outcome(folder)
     what = f"{job.name}, seed {job.config.run.seed}: {standing.status}"
     error = standing.error or failure(folder)
-    result = folder.result
+    result = folder.result if standing.status == "finished" else None
     if result is not None:
         metric = result["metric"]
         scores = result.get("chosen", result["last"])

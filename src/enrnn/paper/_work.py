@@ -39,7 +39,7 @@ def do(name: str, values: Mapping[str, Any], runs: str, data: str | None) -> Non
         if outcome(folder).step < stop and work(values, runs, stop) != "paused":
             return
         _measure.look(config, folder, stop)
-    if work(values, runs, None) != "finished":
+    if outcome(folder).status != "finished" and work(values, runs, None) != "finished":
         return
     try:
         _measure.finish(name, config, folder, data)

@@ -53,7 +53,7 @@ class LocalRunner:
     _deaths: Counter[str] = field(default_factory=Counter)
 
     def run(self, jobs: Sequence[Job], tick: Tick) -> None:
-        """Do the jobs; return when all have ended. SIGINT or SIGTERM: save and stop them all, and raise."""
+        """Do the jobs; return when all have ended. SIGINT, SIGTERM or SIGHUP: save and stop them all, and raise."""
         queue = deque((0.0, job) for job in jobs)
         crew: list[_Worker] = []
         with StopSignals() as signals, _ended(crew):

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..training import RunFolder
+from ..training import RunError, RunFolder
 
 ERROR = "error.json"
 
@@ -57,8 +57,11 @@ class Outcome:
 def outcome(folder: RunFolder) -> Outcome:
     """Read from the directory, which may not be there yet, and in which a process may be at work."""
     records = _records(folder)
-    if (folder.path / "result.json").exists():
-        return Outcome("finished", records)
+    try:
+        if folder.result is not None:
+            return Outcome("finished", records)
+    except RunError as error:
+        return Outcome("failed", records, str(error))
     try:
         failure = json.loads((folder.path / ERROR).read_text(encoding="utf-8"))
     except FileNotFoundError:

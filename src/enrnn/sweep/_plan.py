@@ -19,6 +19,8 @@ class Planned:
     values: Point
     runs: dict[int, Config]
     steps: int
+    fingerprint: str | None = None
+    """Of the data, where they were read."""
 
 
 def planned(base: Config, points: Sequence[Point], seeds: int) -> tuple[list[Planned], Measure]:
@@ -37,7 +39,7 @@ def planned(base: Config, points: Sequence[Point], seeds: int) -> tuple[list[Pla
         except (ValueError, TypeError, RuntimeError) as error:
             where = f"point {number} of {len(points)} ({described(point)})"
             raise ValueError(f"{where}: {error}; nothing was started") from None
-        found.setdefault(runs[first].id, Planned(point, runs, steps))
+        found.setdefault(runs[first].id, Planned(point, runs, steps, check.fingerprint(runs[first])))
     return list(found.values()), check.measure()
 
 
@@ -64,6 +66,9 @@ class _Check:
         if config.run.steps is not None:
             return config.run.steps
         return (config.run.epochs or 0) * len(data.order("train"))
+
+    def fingerprint(self, config: Config) -> str | None:
+        return self._data[config.task].fingerprint
 
     def measure(self) -> Measure:
         found = {

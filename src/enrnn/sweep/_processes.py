@@ -1,4 +1,4 @@
-"""Processes that work for a driver: they do not hear the terminal's Ctrl-C, and save and end when the driver has died.
+"""Processes that work for a driver: they do not hear what the terminal sends, and save and end when the driver has died.
 
 What CUDA reads from the environment is handed to them. They would have it as it was when the server that starts them was started.
 """
@@ -12,7 +12,11 @@ from collections.abc import Iterator, Mapping
 from multiprocessing.connection import wait
 from typing import Any
 
+from ..training._signals import HANGUP
 from ._mps import PIPES, VISIBLE
+
+FROM_THE_TERMINAL = [signal.SIGINT] if HANGUP is None else [signal.SIGINT, HANGUP]
+"""To all processes of a command: its Ctrl-C, and that it is gone."""
 
 
 def context_with(preload: str) -> Any:
@@ -36,20 +40,22 @@ def for_cuda(changes: Mapping[str, str]) -> dict[str, str | None]:
 
 @contextlib.contextmanager
 def deaf() -> Iterator[None]:
-    """What is started here does not hear the terminal's Ctrl-C: the driver does, and tells the others."""
+    """What is started here does not hear the terminal's signals: the driver does, and tells the others."""
     if threading.current_thread() is not threading.main_thread():  # Python allows it nowhere else
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in FROM_THE_TERMINAL}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def follow_the_driver(environment: Mapping[str, str | None]) -> None:
     """To be called first in such a process, before CUDA starts there, with what the driver's `for_cuda` has returned."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in FROM_THE_TERMINAL:
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_stop_with_the_driver, daemon=True).start()
     for name, value in environment.items():
         os.environ.pop(name, None)

@@ -1,8 +1,9 @@
 """A sweep from beginning to end: its points, an engine that does the runs, and the table of how they do."""
 
 import contextlib
+import dataclasses
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -11,7 +12,7 @@ import torch
 from .._nearest import nearest
 from ..recipes import RECIPES, recipe
 from ..training import Config
-from ._grid import Point, axis, drawn, grid, paper_axes
+from ._grid import Axes, Point, axis, drawn, grid, paper_axes
 from ._local import LocalRunner, Tick
 from ._outcome import outcome
 from ._processes import cores
@@ -36,8 +37,19 @@ class Runner(Protocol):
     def close(self) -> None: ...
 
 
-def opened(name: str, changes: Mapping[str, object], device: str, runs: str | Path, sweep_name: str | None = None) -> Sweep:
-    """The sweep around a recipe with these changes, or a sweep by its name."""
+def opened(
+    name: str,
+    changes: Mapping[str, object],
+    device: str,
+    runs: str | Path,
+    sweep_name: str | None = None,
+    grids: Sequence[str] = (),
+    paper: bool = False,
+) -> Sweep:
+    """The sweep around a recipe with these changes, or a sweep by its name.
+
+    `grids` and `paper`, as of `points_of`, are what the points will set: the recipe's values of these need not fit the changes.
+    """
     runs = Path(runs)
     if name not in RECIPES:
         try:
@@ -45,10 +57,40 @@ def opened(name: str, changes: Mapping[str, object], device: str, runs: str | Pa
         except ValueError as error:
             raise ValueError(f"unknown recipe {name!r} ({nearest(name, RECIPES)}), and {error}") from None
         if changes or sweep_name:
-            raise ValueError(f"{sweep.path} has its settings already; --set and --name are for a recipe")
+            raise ValueError(f"{sweep.path} has its settings already; --set, --data, --text and --name are for a recipe")
         return sweep
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    return Sweep.of(name, recipe(name).override({"run.device": chosen, **changes}), runs, sweep_name)
+    axes = (paper_axes(recipe(name)) if paper else {}) | dict(map(axis, grids))
+    return Sweep.of(name, _base(recipe(name), {"run.device": chosen, **changes}, axes), runs, sweep_name)
+
+
+def _base(config: Config, changes: Mapping[str, object], axes: Axes) -> Config:
+    """With these changes. If it does not fit together so, then with defaults for what the points set anyway, or the first point's
+    values: in the base they are of no account."""
+    defaults = _defaults(config, axes)
+    first = {path: values[0] for path, values in axes.items() if isinstance(values, list) and not values[0].endswith("%")}
+    for instead in ({}, defaults):
+        with contextlib.suppress(ValueError):
+            return config.override({**instead, **changes})
+    return config.override({**defaults, **first, **changes})
+
+
+def _defaults(config: Config, paths: Iterable[str]) -> dict[str, object]:
+    """What the settings at these paths are where nobody gives them. What is no setting is for the points to name."""
+    sections = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    known = {
+        f"{section}.{own.name}": own.default
+        for section, settings in sections.items()
+        for own in dataclasses.fields(settings)
+        if own.default is not dataclasses.MISSING
+    }
+    return {path: known[path] for path in paths if path in known}
+
+
+def stand_ins(sweep: Sweep) -> list[str]:
+    """What the runs have other data for than those of their task, in words, each once."""
+    tasks = dict.fromkeys(trial.config.task for trial in sweep.trials)
+    return [words for words in dict.fromkeys(task.stand_in() for task in tasks) if words is not None]
 
 
 def points_of(base: Config, grids: Sequence[str], paper: bool, random: int | None, search_seed: int = 0) -> list[Point]:

@@ -6,7 +6,7 @@ from ..training import StoppedError
 
 
 class SweepStoppedError(StoppedError):
-    """SIGINT or SIGTERM came; every run is saved, and the same command goes on."""
+    """SIGINT, SIGTERM or SIGHUP came; every run is saved, and the same command goes on."""
 
     def __init__(self, number: int) -> None:
         name = signal.Signals(number).name

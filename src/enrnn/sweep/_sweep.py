@@ -12,8 +12,9 @@ from typing import Any
 from .._nearest import nearest
 from ..training import Config, RunError, RunFolder
 from ..training._container import replace
+from ..training._loop import OTHER_DATA
 from ._grid import Point, configured
-from ._outcome import Measure
+from ._outcome import Measure, outcome
 from ._plan import Planned, planned
 
 FILE = "sweep.json"
@@ -48,6 +49,8 @@ class Sweep:
     @staticmethod
     def of(recipe: str, base: Config, runs: Path, name: str | None = None) -> "Sweep":
         """The sweep of this name, or of this base, under `runs`; a new one, not written yet, if there is none."""
+        if name is not None and (Path(name).name != name or name == ".."):
+            raise ValueError(f"--name takes a name without a path, got: {name!r}; --runs FOLDER is for where the sweep is to be")
         path = runs / (name or f"sweep-{recipe.replace('/', '-')}-{base.id[:8]}")
         if not (path / FILE).exists():
             return Sweep(path, recipe, base)
@@ -95,10 +98,19 @@ class Sweep:
         plan, measure = planned(self.base, points, seeds)
         if self._planned and measure != self.measure:
             raise ValueError(f"the sweep is measured by {self.measure.metric}, the new points by {measure.metric}")
+        self._check_data(plan)
         before = len(self.trials)
         self._merge(plan)
         self.measure = measure
         return len(self.trials) - before
+
+    def _check_data(self, plan: Sequence[Planned]) -> None:
+        """A finished run must not pass for one of these points if it was done with other data."""
+        for point in plan:
+            for folder in (RunFolder(self.runs / run.folder_name) for run in point.runs.values()):
+                result = folder.result if outcome(folder).status == "finished" else None
+                if result is not None and result.get("fingerprint") not in (None, point.fingerprint):
+                    raise RunError(f"{folder.path}: {OTHER_DATA}")
 
     def _merge(self, plan: Sequence[Planned]) -> None:
         known = {point.runs[self.base.run.seed].id: point for point in self._planned}

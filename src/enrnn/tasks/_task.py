@@ -3,9 +3,9 @@
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -14,6 +14,10 @@ from .._checks import InputError, positive_int
 from ._random import key, permutation
 
 DATA_VARIABLE = "ENRNN_DATA"
+GIVE_DATA = f"give --data FOLDER (in Python, data=FOLDER) or set {DATA_VARIABLE}"
+
+PATHS = ("data", "text", "cache")
+"""Settings of tasks that are paths."""
 
 Reads = Literal["last", "all"]
 Direction = Literal["min", "max"]
@@ -54,6 +58,15 @@ class Task(ABC):
     def load(self, device: torch.device | str = "cpu") -> "Data":
         """The data, on `device`. Reads files where the task has any."""
 
+    def stand_in(self) -> str | None:
+        """In words, that `load` would take other data than those that the task is about, and why; None if it would not."""
+        return None
+
+    def beginning_at(self, folder: Path) -> Self:
+        """This task with relative paths taken from `folder`, and not from wherever the process is."""
+        given = {name: getattr(self, name, None) for name in PATHS}
+        return replace(self, **{name: str(folder / path) for name, path in given.items() if path})  # an absolute one stays
+
 
 class Data(ABC):
     """A task's data on a device: batches, the loss of a batch, and the metrics of a split.
@@ -85,6 +98,8 @@ class Data(ABC):
     """What is obvious, in words."""
     fingerprint: str | None = None
     """The SHA-256 of the files' content, for a task that reads files."""
+    source: str | None = None
+    """What was read, for people, where a task has a choice."""
 
     def __init__(self, sizes: Mapping[str, int], batch_size: int, eval_batch_size: int, seed: int, device: torch.device) -> None:
         self.sizes = dict(sizes)

@@ -28,14 +28,14 @@ def penn_treebank(folder: Path) -> Corpus:
     found = {split: len(text) for split, text in splits.items()}
     if found != PTB_CHARACTERS:
         raise ValueError(f"the files in {home} have {_numbers(found)} characters; Mikolov's have {_numbers(PTB_CHARACTERS)}")
-    if (symbols := len(set(splits["train"]))) != PTB_SYMBOLS:
-        raise ValueError(f"{home / 'ptb.train.txt'} has {symbols} distinct characters; Mikolov's has {PTB_SYMBOLS}")
+    if (symbols := len(set().union(*splits.values()))) != PTB_SYMBOLS:
+        raise ValueError(f"the files in {home} have {symbols} distinct characters; Mikolov's have {PTB_SYMBOLS}")
     return Corpus("the Penn Treebank", splits)
 
 
 def one_file(file: Path) -> Corpus:
     """Any UTF-8 text: its first 90 % to train on, the next 5 % to validate, the rest to test."""
-    return Corpus(str(file), _parted(read(file)))
+    return Corpus(str(file.absolute()), _parted(read(file)))
 
 
 def standard_library() -> Corpus:
@@ -47,7 +47,7 @@ def standard_library() -> Corpus:
     folder = Path(sysconfig.get_path("stdlib"))
     files = sorted(folder.glob("*.py"), key=lambda file: file.name)
     if not files:
-        raise FileNotFoundError(f"Python's standard library has no sources in {folder}; name a text file with text=FILE instead")
+        raise FileNotFoundError(f"Python's standard library has no sources in {folder}; name a text with --text FILE")
     whole = "".join(file.read_bytes().decode("utf-8", errors="replace") for file in files)
     kept = "".join(character for character in whole if character in LIBRARY_SYMBOLS)
     return Corpus(f"the sources of Python {sysconfig.get_python_version()}'s standard library", _parted(kept))

@@ -12,7 +12,7 @@ from torch import Tensor
 from .._checks import one_of, positive_int
 from ._cross_entropy import cross_entropies, mean_cross_entropy
 from ._task import (
-    DATA_VARIABLE,
+    GIVE_DATA,
     Batch,
     Data,
     Symbols,
@@ -46,7 +46,8 @@ class Characters(Task):
             library, on every machine), or "auto": the file if `text` is given, else the PTB if there is a data folder, else the
             sources.
         data: the folder with the data; None takes the environment variable ENRNN_DATA.
-        text: a UTF-8 file. Its first 90 % are for training, the next 5 % for validation, the rest for the test.
+        text: a UTF-8 file. Its first 90 % are for training, the next 5 % for validation, the rest for the test. A symbol that
+            only these have is one that the network never sees in training, and costs accordingly.
         eval_batch_size: rows in evaluation. Each starts from a zero state, so many rows cost a little in bits per character.
     """
 
@@ -80,8 +81,16 @@ class Characters(Task):
         if folder is not None:
             return penn_treebank(folder)
         if self.corpus == "ptb":
-            raise FileNotFoundError(f"no data folder: give data=FOLDER or set {DATA_VARIABLE}; it must hold ptb/ptb.train.txt")
+            raise FileNotFoundError(f"no data folder: {GIVE_DATA}; it must hold ptb/ptb.train.txt")
         return standard_library()
+
+    def stand_in(self) -> str | None:
+        if self.text is not None or self.corpus != "auto" or data_folder(self.data) is not None:
+            return None
+        return (
+            "no data are named, so the text is a stand-in, the sources of Python's standard library, and not the Penn Treebank; "
+            f"{GIVE_DATA}, or give --text FILE (task.corpus=python takes these sources without this warning)"
+        )
 
 
 class CharactersData(Data):
@@ -174,23 +183,13 @@ class _Rows:
 
 
 def _encode(corpus: Corpus) -> tuple[str, dict[str, Tensor]]:
-    """The symbols of the training part, in the order of their code points, and each split as indices into them."""
+    """The symbols of all parts, in the order of their code points, and each split as indices into them."""
     codes = {split: _code_points(text) for split, text in corpus.splits.items()}
     if not len(codes["train"]):
         raise ValueError(f"the text is too short: {corpus.source} has no characters to train on")
-    symbols = torch.bincount(codes["train"]).nonzero()[:, 0]
-    number = torch.full((1 + max(int(code.max()) for code in codes.values() if len(code)),), -1)
-    number[symbols] = torch.arange(len(symbols))
-    texts = {split: number[code] for split, code in codes.items()}
-    for split, text in texts.items():
-        unknown = (text < 0).nonzero()
-        if len(unknown):
-            place = int(unknown[0])
-            raise ValueError(
-                f"the {split} part of {corpus.source} has a symbol that never occurs in training: "
-                f"{corpus.splits[split][place]!r}, first at character {place}"
-            )
-    return "".join(map(chr, symbols.tolist())), texts
+    occurs = torch.bincount(torch.cat(list(codes.values()))) > 0
+    number = occurs.cumsum(0) - 1
+    return "".join(map(chr, occurs.nonzero()[:, 0].tolist())), {split: number[code] for split, code in codes.items()}
 
 
 def _code_points(text: str) -> Tensor:

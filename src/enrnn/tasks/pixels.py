@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from .._checks import boolean
 from ._task import (
-    DATA_VARIABLE,
+    GIVE_DATA,
     Batch,
     Data,
     Features,
@@ -74,9 +74,7 @@ class Pixels(Task):
     def load(self, device: torch.device | str = "cpu") -> "PixelsData":
         folder = data_folder(self.data)
         if folder is None:
-            raise FileNotFoundError(
-                f"no data folder: give data=FOLDER or set {DATA_VARIABLE}; it must hold MNIST's four .gz files"
-            )
+            raise FileNotFoundError(f"no data folder: {GIVE_DATA}; it must hold MNIST's four .gz files")
         return PixelsData(self, folder, torch.device(device))
 
 

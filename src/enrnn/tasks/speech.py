@@ -19,7 +19,7 @@ from ._scores import available as available
 from ._scores import score as score
 from ._stft import BINS, RATE, SILENCE, features, frame_count, halve_rate, inverse, magnitude, transform
 from ._task import (
-    DATA_VARIABLE,
+    GIVE_DATA,
     Batch,
     Data,
     Features,
@@ -81,7 +81,7 @@ class Speech(Task):
     def load(self, device: torch.device | str = "cpu") -> "SpeechData":
         folder = data_folder(self.data)
         if folder is None:
-            raise FileNotFoundError(f"no data folder: give data=FOLDER or set {DATA_VARIABLE}; it must hold a TIMIT tree")
+            raise FileNotFoundError(f"no data folder: {GIVE_DATA}; it must hold a TIMIT tree")
         home = next(
             (entry for entry in sorted(folder.iterdir()) if entry.name.lower() in ("timit", "speech") and entry.is_dir()), folder
         )

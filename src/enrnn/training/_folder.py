@@ -1,4 +1,7 @@
-"""A run's directory: config.json, metrics.jsonl, checkpoints/, result.json, and best.tensors at the end."""
+"""A run's directory: config.json, metrics.jsonl, checkpoints/, result.json, and best.tensors at the end.
+
+A task with relative paths has origin.json as well: the folder that they were given in, which is no part of what the run is.
+"""
 
 import contextlib
 import hashlib
@@ -10,6 +13,8 @@ from typing import Any
 
 from . import _container
 from ._config import Config
+
+ORIGIN = "origin.json"
 
 
 class RunError(RuntimeError):
@@ -33,6 +38,8 @@ class RunFolder:
         """The directory of this configuration under `runs`, made if it is not there."""
         folder = RunFolder(runs / config.folder_name)
         folder.checkpoints.mkdir(parents=True, exist_ok=True)
+        if config.task.beginning_at(Path.cwd()) != config.task and not (folder.path / ORIGIN).exists():
+            folder._write_json(ORIGIN, {"folder": str(Path.cwd())})
         if not (folder.path / "config.json").exists():
             folder._write_json("config.json", {"id": config.id, **config.as_dict()})
         if folder.config().id != config.id:
@@ -66,14 +73,28 @@ class RunFolder:
         return config
 
     @property
+    def origin(self) -> Path:
+        """The folder that relative paths of the task were given in; where nobody has written it down, the current one."""
+        file = self.path / ORIGIN
+        try:
+            return Path(json.loads(file.read_text(encoding="utf-8"))["folder"])
+        except FileNotFoundError:
+            return Path.cwd()
+        except (ValueError, KeyError, TypeError) as error:
+            raise RunError(f"{file} is damaged: {error}; without it, paths are taken from the current folder") from None
+
+    @property
     def result(self) -> dict[str, Any] | None:
         """What a finished run came to; None while it is not finished."""
+        file = self.path / "result.json"
         try:
-            result: dict[str, Any] = json.loads((self.path / "result.json").read_text(encoding="utf-8"))
+            result: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            if not isinstance(result, dict) or "id" not in result:
+                raise ValueError("it is not what a run comes to")
         except FileNotFoundError:
             return None
         except ValueError as error:
-            raise RunError(f"{self.path / 'result.json'} is damaged: {error}") from None
+            raise RunError(f"{file} is damaged: {error}; remove it, and the run goes on from its last checkpoint") from None
         return result
 
     def finish(self, result: dict[str, Any]) -> None:

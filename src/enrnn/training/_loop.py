@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .. import __version__
-from ..tasks import Data
+from ..tasks import Data, Task
 from . import _container
 from ._checkpoints import Checkpoints
 from ._config import Config
@@ -27,6 +27,10 @@ from ._watch import Progress, Start, Watch, Watches
 
 BETWEEN_LOOKS = 0.2
 """Seconds between two calls of `Watch.advanced`, at least."""
+OTHER_DATA = (
+    "the data are not those that the run was begun with: their content has another SHA-256; bring those back, or choose another "
+    "--runs FOLDER"
+)
 
 
 def train(config: Config, runs: str | Path = "runs", watch: Watch | None = None) -> dict[str, Any]:
@@ -36,31 +40,21 @@ def train(config: Config, runs: str | Path = "runs", watch: Watch | None = None)
 
     Raises:
         NotFiniteError: a loss, a gradient or ρ(T) was not finite. The last checkpoint is good.
-        StoppedError: SIGTERM or SIGINT came; the run is saved and can go on.
-        RunError, DamagedError: the directory is in use, or not as it was left.
+        StoppedError: SIGTERM, SIGINT or SIGHUP came; the run is saved and can go on.
+        RunError, DamagedError: the directory is in use, or not as it was left; or the data are not those of the run.
     """
-    _check_device(config.run.device)
-    if config.run.tensorboard:
-        check_tensorboard()
-    watch = watch or Watch()
-    with processes_of(config.run.device) as (processes, device):
-        folder = _created(config, Path(runs), processes)
-        result = folder.result
-        if result is not None:
-            watch.said(f"this run is finished: {folder.path}")
-            return result
-        if config.run.tensorboard and processes.writes:
-            watch = Watches(watch, TensorBoard(folder))
-        lock = folder.lock() if processes.writes else contextlib.nullcontext()
-        here = torch.cuda.device(device) if device.startswith("cuda") else contextlib.nullcontext()
-        with lock, here, _arithmetic(config.run.threads), StopSignals() as signals:
-            return Loop(config, folder, watch, signals, processes, torch.device(device)).run()
+    return _train(config, RunFolder(Path(runs) / config.folder_name), watch or Watch(), config.task)
 
 
 def resume(run: str | Path, runs: str | Path = "runs", watch: Watch | None = None) -> dict[str, Any]:
-    """Go on with a run, given by its directory or by the beginning of its name or id."""
+    """Go on with a run, given by its directory or by the beginning of its name or id.
+
+    Relative paths in its settings are taken from the folder that it was begun in.
+    """
     folder = RunFolder.find(run, Path(runs))
-    return train(folder.config(), folder.path.parent, watch)
+    config = folder.config()
+    home = RunFolder(folder.path.parent / config.folder_name)
+    return _train(config, home, watch or Watch(), config.task.beginning_at(folder.origin))
 
 
 def load_model(run: str | Path, device: str = "cpu") -> Network:
@@ -69,20 +63,54 @@ def load_model(run: str | Path, device: str = "cpu") -> Network:
     if folder.result is None:
         raise RunError(f"{folder.path} is not finished; resume it first")
     config = folder.config()
-    network = Network(config.model, config.task.load(device)).to(device)
+    network = Network(config.model, config.task.beginning_at(folder.origin).load(device)).to(device)
     network.load_state_dict(_container.read(folder.path / "best.tensors")[1])
     return network.eval()
+
+
+def _train(config: Config, folder: RunFolder, watch: Watch, task: Task) -> dict[str, Any]:
+    """`task` is the configuration's, with paths as they are to be read here."""
+    check_device(config.run.device)
+    if config.run.tensorboard:
+        check_tensorboard()
+    with processes_of(config.run.device) as (processes, device):
+        result = folder.result
+        if result is not None:
+            _check_finished(result, task, watch)
+            watch.said(f"this run is finished: {folder.path}")
+            watch.finished(result)
+            return result
+        if config.run.tensorboard and processes.writes:
+            watch = Watches(watch, TensorBoard(folder))
+        here = torch.cuda.device(device) if device.startswith("cuda") else contextlib.nullcontext()
+        with contextlib.ExitStack() as claims, here, _arithmetic(config.run.threads), StopSignals() as signals:
+            begun = bool(processes.largest(folder.path.exists(), torch.device(device)))
+            if begun:
+                claims.enter_context(_claimed(config, folder, processes))
+            loop = Loop(config, task, folder, watch, signals, processes, torch.device(device))
+            if not begun:  # so that what cannot be loaded or built leaves no directory behind
+                claims.enter_context(_claimed(config, folder, processes))
+            return loop.run()
 
 
 class Loop:
     """One run, from wherever its last checkpoint has left it."""
 
     def __init__(
-        self, config: Config, folder: RunFolder, watch: Watch, signals: StopSignals, processes: Processes, device: torch.device
+        self,
+        config: Config,
+        task: Task,
+        folder: RunFolder,
+        watch: Watch,
+        signals: StopSignals,
+        processes: Processes,
+        device: torch.device,
     ) -> None:
-        self.config, self.folder, self.watch, self.signals, self.processes = config, folder, watch, signals, processes
-        self.data: Data = config.task.load(device)
+        self.config, self.task, self.folder, self.watch = config, task, folder, watch
+        self.signals, self.processes = signals, processes
+        self.data: Data = task.load(device)
         self.model = _network(config, self.data).to(device)
+        getattr(self.model.layer, "backend_used", None)  # raises, where the backend asked for cannot run the layer
         self.step = Step(self.model, self.data, config.optimizer, processes)
         self.per_epoch = len(self.step.order)
         run = config.run
@@ -101,6 +129,8 @@ class Loop:
         self._looked = 0.0
 
     def run(self) -> dict[str, Any]:
+        if (stand_in := self.task.stand_in()) is not None:
+            self.watch.said(f"WARNING: {stand_in}")
         self._restore()
         self.watch.started(self._start())
         self._begun = time.perf_counter() - self.seconds_before
@@ -218,7 +248,7 @@ class Loop:
         if about["id"] != self.config.id:
             raise RunError(f"the checkpoint in {self.folder.path} is of another run, {about['id'][:12]}")
         if about["fingerprint"] != self.data.fingerprint:
-            raise RunError("the data are not those that the run was begun with: their content has another SHA-256")
+            raise _other_data(self.data)
         if about["processes"] != self.processes.count:
             raise RunError(f"the run was begun with {about['processes']} processes, and goes on with as many")
         now = _versions()
@@ -236,6 +266,7 @@ class Loop:
             self.data.metric,
             self.data.baseline,
             self.data.baseline_rule,
+            self.data.source,
         )
 
     def _finish(self) -> dict[str, Any]:
@@ -252,6 +283,7 @@ class Loop:
             **self.step.spectrum(),
             "seconds": self._seconds(),
             "fingerprint": self.data.fingerprint,
+            **({} if self.data.source is None else {"data": self.data.source}),
             "versions": _versions(),
             "device_name": _device_name(self.data.device),
         }
@@ -272,9 +304,27 @@ class Loop:
         return metrics if split == self.split and step == self.done else evaluate(self.model, self.data, split)
 
 
-def _check_device(name: str) -> None:
+def check_device(name: str) -> None:
+    """A GPU that is not there is a mistake that can be named before anything else is done."""
     if name.startswith("cuda") and (torch.device(name).index or 0) >= torch.cuda.device_count():
         raise ValueError(f"run.device is {name!r}, but torch sees no such device here; choose cpu")
+
+
+def _check_finished(result: dict[str, Any], task: Task, watch: Watch) -> None:
+    """That the data are those that a finished run was done with. Where they cannot be read, that cannot be seen, and is said."""
+    if result.get("fingerprint") is None:
+        return
+    try:
+        data = task.load()
+    except OSError as error:
+        watch.said(f"WARNING: whether the data are still those of the run cannot be seen: {error}")
+        return
+    if data.fingerprint != result["fingerprint"]:
+        raise _other_data(data)
+
+
+def _other_data(data: Data) -> RunError:
+    return RunError(OTHER_DATA if data.source is None else f"{OTHER_DATA}; these are {data.source}")
 
 
 def first_network(config: Config) -> Network:
@@ -303,11 +353,14 @@ def _arithmetic(threads: int) -> Iterator[None]:
         torch.set_flush_denormal(before[1])
 
 
-def _created(config: Config, runs: Path, processes: Processes) -> RunFolder:
+@contextlib.contextmanager
+def _claimed(config: Config, folder: RunFolder, processes: Processes) -> Iterator[None]:
+    """The run's directory, made if it is not there, for this process and those it works with."""
     if processes.writes:
-        folder = RunFolder.create(config, runs)
+        RunFolder.create(config, folder.path.parent)
     processes.wait()
-    return folder if processes.writes else RunFolder(runs / config.folder_name)
+    with folder.lock() if processes.writes else contextlib.nullcontext():
+        yield
 
 
 def _better(value: float, than: float, direction: str) -> bool:

@@ -1,10 +1,11 @@
-"""SIGTERM and SIGINT as a wish to stop at the next step, with a checkpoint."""
+"""SIGTERM, SIGINT and SIGHUP as a wish to stop at the next step, with a checkpoint."""
 
 import signal
 import threading
 from types import FrameType, TracebackType
 
-NAMES = (signal.SIGTERM, signal.SIGINT)
+HANGUP: signal.Signals | None = getattr(signal, "SIGHUP", None)
+"""The terminal is gone. (Windows has no such signal.)"""
 
 
 class StoppedError(Exception):
@@ -26,7 +27,7 @@ class StopSignals:
 
     def __enter__(self) -> "StopSignals":
         if threading.current_thread() is threading.main_thread():  # Python allows it nowhere else
-            self._before = {number: signal.signal(number, self._note) for number in NAMES}
+            self._before = {number: signal.signal(number, self._note) for number in _heard()}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -43,3 +44,11 @@ class StopSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
         self._before = {}
+
+
+def _heard() -> list[signal.Signals]:
+    """Those that are a wish to stop. Who was started with nohup is to outlive the terminal."""
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if HANGUP is not None and signal.getsignal(HANGUP) is not signal.SIG_IGN:
+        numbers.append(HANGUP)
+    return numbers

@@ -16,6 +16,8 @@ class Start:
     metric: str
     baseline: float | None
     baseline_rule: str
+    data: str | None = None
+    """What was read, where the task has a choice."""
 
 
 @dataclass(frozen=True)
