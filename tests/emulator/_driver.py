@@ -167,11 +167,15 @@ class Driver:
             _machine.run(launches, self._host, self._allocations, self.schedule, lambda grid: Onlooker())
             return
         if launches and launches[0].before is None:  # else it might run beside those before, although it does not here
-            self._order = Order(_races.check)
+            self._forget()
         _machine.run(launches, self._host, self._allocations, self.schedule, functools.partial(Knowledge, self._order))
         self._order.look()
         if self._held is not None:
-            self._order = Order(_races.check)
+            self._forget()
+
+    def _forget(self) -> None:
+        self._order.end()
+        self._order = Order(_races.check)
 
     def _stream(self, handle: Any) -> Stream:
         return self._streams.setdefault(int(handle), Stream())

@@ -106,6 +106,10 @@ class Order:
     def begins(self, grid: Knowledge) -> None:
         self._grids.append(grid)
 
+    def end(self) -> None:
+        """Give memory back now: grids hold this, and are held by it."""
+        self._grids, self.noted, self.rows = [], [], []
+
     def look(self) -> None:
         self._look(self)
         self.looked = len(self.noted)

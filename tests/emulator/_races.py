@@ -7,6 +7,7 @@ lanes of a warp that write the same number to one place in one instruction.
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,30 +53,50 @@ class Trace:
 
 def _trace(noted: list[Noted], looked: int) -> Trace:
     """Of places that have to do with what has not been looked at."""
-    word = min((int(np.gcd.reduce(each.places, initial=each.many)) for each in noted if len(each.places)), default=1)
-    many = [each.many // word for each in noted]
-    places = _joined([(each.places[:, None] + np.arange(0, each.many, word)).reshape(-1) for each in noted])
-    notes = np.repeat(np.arange(len(noted)), [len(each.places) * words for each, words in zip(noted, many, strict=True)])
-    kinds = np.array([each.kind for each in noted], np.int64)[notes]
-    kept = np.flatnonzero(np.isin(places, np.intersect1d(places[kinds & WRITE != 0], places[notes >= looked])))
-    kept = kept[np.argsort(places[kept], kind="stable")]
+    kept = _kept(noted, looked)
+    notes = _joined([np.full(len(which), number, np.int32) for number, which in enumerate(kept)])
 
-    def spread(values: list[Array]) -> Array:
-        return _joined([np.repeat(value, words) for value, words in zip(values, many, strict=True)])[kept]
+    def each(values: Callable[[Noted], Array]) -> Array:
+        return _joined([values(note)[which].astype(np.int32) for note, which in zip(noted, kept, strict=True)])
 
-    by = [each.by for each in noted]
+    first = _joined([note.places[which] for note, which in zip(noted, kept, strict=True)])
+    many = np.array([note.many for note in noted], np.int64)[notes]
+    word = int(np.gcd(np.gcd.reduce(first), np.gcd.reduce(many)))
+    words = many // max(word, 1)
+    access = np.repeat(np.arange(len(first), dtype=np.int32), words)
+    places = first[access] + word * (np.arange(len(access)) - np.repeat(np.cumsum(words) - words, words))
+    order = np.argsort(places, kind="stable")
+    access = access[order]
     return Trace(
-        *(
-            places[kept],
-            notes[kept],
-            kinds[kept],
-            spread([each.actors for each in noted]),
-            spread([each.times for each in noted]),
-        ),
-        *(spread([each.knowledge.first + each.by.threads for each in noted]), spread([each.clocks for each in by])),
-        *(spread([each.knowledge.copies + each.by.threads for each in noted]), spread([each.groups for each in by])),
-        *(spread([each.rows for each in by]), spread([each.lanes for each in by])),
+        *(places[order], notes[access], np.array([note.kind for note in noted], np.int32)[notes[access]]),
+        *(each(lambda note: note.actors)[access], each(lambda note: note.times)[access]),
+        *(each(lambda note: note.knowledge.first + note.by.threads)[access], each(lambda note: note.by.clocks)[access]),
+        *(each(lambda note: note.knowledge.copies + note.by.threads)[access], each(lambda note: note.by.groups)[access]),
+        *(each(lambda note: note.by.rows)[access], each(lambda note: note.by.lanes)[access]),
     )
+
+
+PIECE = 16
+"""Bytes, of which no access that is smaller has parts of two."""
+
+
+def _kept(noted: list[Noted], looked: int) -> list[Array]:
+    """Of each note the accesses to pieces of memory that somebody writes to, and that somebody has used lately."""
+    written = np.unique(_joined([_pieces(note).reshape(-1) for note in noted if note.kind & WRITE]))
+    matters = np.intersect1d(written, _joined([_pieces(note).reshape(-1) for note in noted[looked:]]))
+    return [np.flatnonzero(_among(_pieces(note), matters).any(1)) for note in noted]
+
+
+def _pieces(note: Noted) -> Array:
+    """The pieces of every access."""
+    return note.places[:, None] // PIECE + np.arange(-(-note.many // PIECE))
+
+
+def _among(values: Array, known: Array) -> Array:
+    if not len(known):
+        return np.zeros(values.shape, bool)
+    found: Array = known[np.minimum(np.searchsorted(known, values), len(known) - 1)] == values
+    return found
 
 
 def _joined(values: list[Array]) -> Array:
