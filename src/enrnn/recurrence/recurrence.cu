@@ -32,7 +32,7 @@ constexpr int SLOTS = up4(COLUMNS > CLUSTER * BLOCK_ROWS ? COLUMNS : CLUSTER * B
 constexpr int STREAMS = BACKWARD ? 2 : 1;                // what an owner reads at each step: x, or dL/dh and h
 constexpr int QUADS = up4(ROWS * V) / 4;                 // a chunk of weights in shared memory, in 16-byte words a thread
 static_assert(ROWS % PARTS == 0 && THREADS % 32 == 0 && 32 % LANES == 0 && UNROLL % 2 == 0, "not a shape for this kernel");
-static_assert(GROUPS == 1 || GROUPS == 2 && BATCH > 1, "not so many groups");
+static_assert(GROUPS == 1 || GROUPS == 2 && BATCH > 1 && CLUSTER > 1, "not so many groups");
 constexpr bool SPLIT = SHORT_ROWS > 0;
 constexpr int LONG_ROWS = ROWS - SHORT_ROWS, LONG_SLOTS = LONG_CHUNKS * LANES * V;
 static_assert(!SPLIT || CLUSTER == 1 && GROUPS == 1 && PARTS == 1 && SHARED_CHUNKS == 0, "zeros are left out in one block only");
@@ -90,17 +90,14 @@ __device__ void store(float* to, float value) {  // in the order written here, w
     asm volatile("st.global.f32 [%0], %1;" ::"l"(to), "f"(value) : "memory");
 }
 
+#if CLUSTER > 1
 __device__ void wait(unsigned barrier, unsigned parity) {
     unsigned done = 0;
     while (!done)
-#if CLUSTER > 1
         asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
                      : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
-#else
-        asm volatile("{\n\t.reg .pred p;\n\tmbarrier.test_wait.parity.shared.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
-                     : "=r"(done) : "r"(barrier), "r"(parity) : "memory");
-#endif
 }
+#endif
 
 #if CLUSTER > 1
 __device__ void cluster_barrier() {
@@ -321,9 +318,6 @@ struct Carrier {
                 asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
                 expect(address(&shared.arrived[i]), bytes);
             }
-#elif GROUPS > 1
-        if (threadIdx.x == 0)
-            for (int i = 0; i < 2; i++) asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address(&shared.arrived[i])), "n"(WARPS) : "memory");
 #endif
         fetch_ahead(0, 0);
     }
@@ -395,7 +389,7 @@ struct Carrier {
 
     // Wait until the whole state of the step before has come.
     __device__ void arrive(int now, int step) {
-#if CLUSTER > 1 || GROUPS > 1
+#if CLUSTER > 1
         if (step > 0) wait(address(&shared.arrived[now]), (step - 1) >> 1 & 1);
 #endif
     }
@@ -511,9 +505,6 @@ struct Carrier {
             messages.go(shared.staging[threadIdx.x / 32], next, SLOTS * ROOM * 4);
             tail_messages.go(shared.staging[threadIdx.x / 32], next, SLOTS * ROOM * 4);
         }
-#elif GROUPS > 1
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) asm volatile("{\n\t.reg .b64 phase;\n\tmbarrier.arrive.shared.b64 phase, [%0];\n\t}" ::"r"(address(&shared.arrived[next])) : "memory");
 #else
         block_barrier();
 #endif
