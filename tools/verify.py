@@ -73,7 +73,7 @@ CHECKS = (
     Check("zoo", "every network: counts, constraints, gradients, resume, and what it learns", ("tests/zoo", "-m", "not gpu")),
     Check("conformance", "torch.nn's interface and published numbers", ("tests/conformance", "-m", "not gpu")),
     Check("deployment", "compile, export, ONNX, copies and state dicts", ("tests/deployment", "-m", "not gpu")),
-    Check("emulated", "the CUDA kernels run without a GPU, in unfair orders of their threads, and without races", ("tests/emulated",)),
+    Check("emulated", "the CUDA kernels run without a GPU, in unfair orders of threads, without races", ("tests/emulated",)),
     Check("gpu", "the CUDA kernels equal the reference, outputs and gradients", ("tests", "-m", "gpu"), no_cuda),
 )
 
