@@ -13,6 +13,7 @@ import torch
 from tests.emulated.test_emulator import kernel, numbers
 from tests.emulator._chip import Emulated
 from tests.emulator._machine import EmulationError
+from tests.emulator._order import Order
 from tests.emulator._races import RaceError
 
 HELPERS = (Path(__file__).parent / "ordering.cu").read_text()
@@ -127,8 +128,12 @@ def run(case: Case, *, without: bool) -> torch.Tensor:
     return found
 
 
+@pytest.mark.parametrize("often", [False, True], ids=["once", "often"])
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_left_out_is_found(name: str, emulated: Emulated) -> None:
+def test_what_is_left_out_is_found(name: str, often: bool, emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it is looked for, and what has been looked at forgotten."""
+    if often:
+        monkeypatch.setattr(Order, "ROOM", 0)
     emulated.watch()
     run(CASES[name], without=False)
     with pytest.raises(EmulationError, match=r"with nothing between them|which has ended"):

@@ -136,9 +136,6 @@ class Order:
         self._bytes += sum({id(part): part.nbytes for part in row}.values())
         return len(self.rows) - 1
 
-    def changed(self, row: Row, **parts: Array) -> Row:
-        return tuple(parts.get(name, part) for name, part in zip(("seen", "over", "proxied", "fenced"), row, strict=True))
-
     def part(self, known: Array) -> Array:
         """As long as they are now, to be changed."""
         return np.concatenate((known, np.zeros(self.actors - len(known), TIME)))
@@ -228,7 +225,7 @@ class Knowledge(Onlooker):
             for warp in np.unique(known.threads[known.lanes == lanes] // 32).tolist() if lanes else []:
                 here = slice(self.first + 32 * warp, self.first + 32 * (warp + 1))
                 over[here] = np.maximum(over[here], self.order.warps[lanes])
-        return self.order.changed(row, over=over)
+        return _changed(row, over=over)
 
     def _with_themselves(self, times: Array, known: Asked) -> Array:
         found = self.order.part(times)
@@ -239,7 +236,7 @@ class Knowledge(Onlooker):
     def _tell(self, threads: Array, *more: Row) -> Row:
         known = self.asked(threads)
         row = self._together(known, *more)
-        return self.order.changed(row, seen=self._with_themselves(row[SEEN], known))
+        return _changed(row, seen=self._with_themselves(row[SEEN], known))
 
     def _learn(self, threads: Array, row: int) -> None:
         for known in np.unique(self._rows[threads]).tolist():
@@ -299,7 +296,7 @@ class Knowledge(Onlooker):
         row = rung.telling or self.order.rows[0]
         seen, over = (self.order.part(row[part]) for part in (SEEN, OVER))
         seen[rung.actor] = over[rung.actor] = rung.phase
-        rung.told, rung.telling = self.order.new_row(self.order.changed(row, seen=seen, over=over)), None
+        rung.told, rung.telling = self.order.new_row(_changed(row, seen=seen, over=over)), None
 
     def heard(self, instruction: Instruction, threads: Array, bells: Array) -> None:
         self._note(instruction, STRONG, 8, bells, threads)
@@ -326,7 +323,7 @@ class Knowledge(Onlooker):
         for bell in np.unique(bells).tolist():
             row = self._together(asked.some(bells == bell))
             passed = np.minimum(row[SEEN], row[PROXIED]) if "bulk" in instruction.opcode and len(row[PROXIED]) else row[SEEN][:0]
-            self._ring(bell, self.order.changed(row, seen=passed))
+            self._ring(bell, _changed(row, seen=passed))
 
     def _phases(self, bells: Array) -> tuple[Array, Array]:
         rung = [self.order.bells[each] for each in bells.tolist()]
@@ -407,7 +404,7 @@ class Knowledge(Onlooker):
         for known in np.unique(self._rows[threads]).tolist():
             these, row = threads[self._rows[threads] == known], self.order.rows[known]
             passed = self._with_themselves(self.order.union((row, (row[SEEN],) * 4))[part], self.asked(these))
-            self._rows[these] = self.order.new_row(self.order.changed(row, **{name: passed}))
+            self._rows[these] = self.order.new_row(_changed(row, **{name: passed}))
 
     # Blocks and kernels.
 
@@ -456,6 +453,10 @@ class Knowledge(Onlooker):
         self, instruction: Instruction, kind: int, many: int, places: Array, actors: Array, times: Array, by: Asked
     ) -> None:
         self.order.noted.append(Noted(self, instruction, kind, many, places, actors, times, by))
+
+
+def _changed(row: Row, **parts: Array) -> Row:
+    return tuple(parts.get(name, part) for name, part in zip(("seen", "over", "proxied", "fenced"), row, strict=True))
 
 
 def _semantics(instruction: Instruction) -> tuple[str, str]:
