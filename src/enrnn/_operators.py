@@ -32,6 +32,7 @@ class Operator:
         self._name = function.__name__.lstrip("_")
         self._setup_context: Callable[[Any, tuple[Any, ...], Any], None] = lambda *_: None
         self._backward: Callable[..., Any] = self._no_formula
+        self._tangent: Callable[..., Any] = self._no_tangent
         _LIBRARY.define(self._name + torch.library.infer_schema(function, mutates_args=()), tags=(torch.Tag.pt2_compliant_tag,))
         self._run = _not_compiled(function)
         _LIBRARY.impl(self._name, self._run, "CompositeExplicitAutograd")
@@ -52,6 +53,20 @@ class Operator:
         self._backward = backward
         if setup_context is not None:
             self._setup_context = setup_context
+
+    def register_tangent(self, tangent: Callable[..., Any]) -> None:
+        """Its derivative in forward mode: `tangent(arguments, found, tangents)`, of all that is found as it comes, the tangents of
+        arguments being None where these have none. In operations that can be differentiated again."""
+        self._tangent = tangent
+
+    def register_vmap(self, rule: Callable[..., Any]) -> None:
+        """How it is run for many at once, as `torch.library.register_vmap` wants it; else one after the other."""
+        torch.library.register_vmap(f"enrnn::{self._name}", rule, lib=_LIBRARY)
+
+    def _no_tangent(self, *_: Any) -> Any:
+        raise NotImplementedError(
+            f"enrnn::{self._name} has no derivative in forward mode (torch.func.jvp, jacfwd): take it in reverse mode"
+        )
 
     def _no_formula(self, *_: Any) -> Any:
         raise RuntimeError(f"enrnn::{self._name} has no formula for a gradient")
@@ -81,10 +96,12 @@ class Operator:
         node: Any = type(f"enrnn_{self._name}_", (torch.autograd.Function,), methods)  # of whose name torch makes the gradient's
 
         def differentiable(keys: Any, *arguments: Any) -> Any:
-            if forward_ad._current_level >= 0 and any(_has_tangent(each) for each in arguments):
-                raise NotImplementedError(
-                    f"enrnn::{operator._name} has no derivative in forward mode (torch.func.jvp, jacfwd): take it in reverse mode"
-                )
+            if forward_ad._current_level >= 0:
+                primals, tangents = zip(*map(_unpacked, arguments), strict=True)
+                if any(each is not None for each in tangents):
+                    found = differentiable(keys, *primals)
+                    moved = operator._tangent(primals, found, tangents)
+                    return tuple(map(_dual, found, moved)) if isinstance(found, tuple) else _dual(found, moved)
             if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
                 if not _transforms_are_active():
                     return node.apply(*arguments, keys)
@@ -102,9 +119,15 @@ def _for_outer_transforms() -> Iterator[None]:
         yield
 
 
-def _has_tangent(argument: Any) -> bool:
+def _unpacked(argument: Any) -> tuple[Any, torch.Tensor | None]:
+    """An argument as it is, and how it moves."""
     unpack: Any = forward_ad.unpack_dual
-    return isinstance(argument, torch.Tensor) and unpack(argument, level=0).tangent is not None
+    return tuple(unpack(argument, level=0)) if isinstance(argument, torch.Tensor) else (argument, None)
+
+
+def _dual(found: Any, tangent: torch.Tensor | None) -> Any:
+    make: Any = forward_ad.make_dual
+    return found if tangent is None else make(found, tangent, level=0)
 
 
 def _not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,6 +14,15 @@ LEAK = 0.1
 """The slope of the leaky ReLU below zero, oRNN's."""
 
 
+class Curvature(NamedTuple):
+    """How the symmetric matrix `D(h, b) = ∂σ/∂z` bends."""
+
+    gradient: Callable[[Tensor, Tensor | None, Tensor, Tensor], tuple[Tensor, Tensor | None]]
+    """Of `⟨a, D(h, b) g⟩` by h, and by b if D is a function of that too, given `h, b, a, g`."""
+    tangent: Callable[[Tensor, Tensor | None, Tensor, Tensor, Tensor | None], Tensor]
+    """How `D(h, b) g` moves as h and b do, given `h, b, g, ḣ, ḃ`."""
+
+
 class Nonlinearity(NamedTuple):
     """`h = σ(z, b)`, with `dz = (∂σ/∂z)ᵀ g = pull_back(h, b, g)` for an upstream gradient `g`, and then
     `db = bias_gradient(h, dz)`, to be summed over all but the last dimension."""
@@ -22,6 +31,10 @@ class Nonlinearity(NamedTuple):
     pull_back: Callable[[Tensor, Tensor | None, Tensor], Tensor]
     bias_gradient: Callable[[Tensor, Tensor], Tensor] = lambda h, dz: dz
     """The default: a bias that is simply added to z."""
+    bias_tangent: Callable[[Tensor, Tensor], Tensor] = lambda h, db: db
+    """What moves h as much, if added to z, as the bias does that moves by `db`: the transpose of `bias_gradient`."""
+    curvature: Curvature | None = None
+    """None: `∂σ/∂z` is constant wherever it is not undefined."""
     parts: int = 1
     """Real numbers that make up a unit. Two: unit j is the complex number `z_j + i·z_{j + n/2}`, and b has n/2 entries."""
 
@@ -70,16 +83,66 @@ def _pull_back_paired_modrelu(h: Tensor, bias: Tensor | None, g: Tensor) -> Tens
     if bias is None:
         return g
     size = torch.hypot(*h.chunk(2, dim=-1))
-    known = torch.finfo(h.dtype)
-    scale = size / torch.maximum(size - bias, known.eps * size).clamp_min(known.tiny)
+    scale = size / _argument(size, bias)
     along = torch.where(size == 0, 0, (1 - scale) * _inner(h, g) / (size * size))
-    return torch.cat([scale, scale], dim=-1) * g + torch.cat([along, along], dim=-1) * h
+    return _twice(scale) * g + _twice(along) * h
 
 
 def _bias_gradient_paired_modrelu(h: Tensor, dz: Tensor) -> Tensor:
     """`u·dz`, since `∂h/∂b = u` and `u·dz = u·g`."""
-    size = torch.hypot(*h.chunk(2, dim=-1))
-    return torch.where(size == 0, 0, _inner(h, dz) / size)
+    return _inner(h, dz) / _direction(h)[1]
+
+
+def _curvature_gradient_paired_modrelu(
+    h: Tensor, bias: Tensor | None, a: Tensor, g: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """Of `c·⟨a, g⟩ + (1 − c)·⟨u, a⟩⟨u, g⟩`: u turns by what of ḣ is across it, divided by |h|; c is a function of |h| and b."""
+    if bias is None:
+        return torch.zeros_like(h), None
+    u, size = _direction(h)
+    argument = _argument(size, bias)
+    along_a, along_g = _inner(u, a), _inner(u, g)
+    by_scale = _inner(a, g) - along_a * along_g
+    across = _twice(along_g) * (a - _twice(along_a) * u) + _twice(along_a) * (g - _twice(along_g) * u)
+    by_h = _twice(by_scale * -bias / argument**2) * u - _twice(bias / (argument * size)) * across
+    zero = (h == 0).chunk(2, dim=-1)
+    nothing = zero[0] & zero[1]
+    return torch.where(_twice(nothing), 0, by_h), torch.where(nothing, 0, by_scale * size / argument**2)
+
+
+def _curvature_tangent_paired_modrelu(
+    h: Tensor, bias: Tensor | None, g: Tensor, moved: Tensor, moved_bias: Tensor | None
+) -> Tensor:
+    if bias is None:
+        return torch.zeros_like(h)
+    u, size = _direction(h)
+    argument = _argument(size, bias)
+    along_g, along = _inner(u, g), _inner(u, moved)
+    moved_scale = (-bias * along if moved_bias is None else size * moved_bias - bias * along) / argument**2
+    turned = (moved - _twice(along) * u) / _twice(size)
+    bent = turned * _twice(along_g) + u * _twice(_inner(turned, g))
+    found = _twice(moved_scale) * (g - _twice(along_g) * u) - _twice(bias / argument) * bent
+    zero = (h == 0).chunk(2, dim=-1)
+    return torch.where(_twice(zero[0] & zero[1]), 0, found)
+
+
+def _direction(h: Tensor) -> tuple[Tensor, Tensor]:
+    """`u = h/|h|` and |h|; where h is zero they are zero and one, so that what they are differentiated by is finite there."""
+    real, imaginary = h.chunk(2, dim=-1)
+    zero = (real == 0) & (imaginary == 0)
+    size = torch.hypot(torch.where(zero, 1, real), imaginary)
+    return h / _twice(size), size
+
+
+def _argument(size: Tensor, bias: Tensor) -> Tensor:
+    """|z| from |h|."""
+    known = torch.finfo(size.dtype)
+    return torch.maximum(size - bias, known.eps * size).clamp_min(known.tiny)
+
+
+def _twice(units: Tensor) -> Tensor:
+    """For the real and the imaginary part."""
+    return torch.cat([units, units], dim=-1)
 
 
 def _inner(a: Tensor, b: Tensor) -> Tensor:
@@ -92,12 +155,25 @@ def _biased(z: Tensor, bias: Tensor | None) -> Tensor:
 
 
 NONLINEARITIES: dict[str, Nonlinearity] = {
-    "modrelu": Nonlinearity(modrelu, _pull_back_modrelu, lambda h, dz: torch.sign(h) * dz),
+    "modrelu": Nonlinearity(
+        modrelu, _pull_back_modrelu, lambda h, dz: torch.sign(h) * dz, lambda h, db: torch.sign(h) * db
+    ),
     "relu": Nonlinearity(lambda z, b: torch.relu(_biased(z, b)), lambda h, b, g: (h > 0).to(h.dtype) * g),
     "leaky_relu": Nonlinearity(_leaky_relu, _pull_back_leaky_relu),
-    "tanh": Nonlinearity(lambda z, b: torch.tanh(_biased(z, b)), lambda h, b, g: (1 - h * h) * g),
+    "tanh": Nonlinearity(
+        lambda z, b: torch.tanh(_biased(z, b)),
+        lambda h, b, g: (1 - h * h) * g,
+        curvature=Curvature(lambda h, b, a, g: (-2 * h * a * g, None), lambda h, b, g, moved, _: -2 * h * moved * g),
+    ),
     "identity": Nonlinearity(_biased, lambda h, b, g: g),
-    "paired_modrelu": Nonlinearity(paired_modrelu, _pull_back_paired_modrelu, _bias_gradient_paired_modrelu, parts=2),
+    "paired_modrelu": Nonlinearity(
+        paired_modrelu,
+        _pull_back_paired_modrelu,
+        _bias_gradient_paired_modrelu,
+        lambda h, db: _direction(h)[0] * _twice(db),
+        Curvature(_curvature_gradient_paired_modrelu, _curvature_tangent_paired_modrelu),
+        parts=2,
+    ),
 }
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from .._checks import InputError, InputTypeError, floating_tensor, one_of, tensor
 from .._precision import full_precision, state_dtype
 from ..nonlinearities import NONLINEARITIES
-from . import _op, reference
+from . import _derivatives, reference
 from ._engines import choose
 
 BACKENDS = ("auto", "reference", "torch", "cpu", "cuda")
@@ -93,9 +93,9 @@ def _run(
         blocks = (long, coupling, short)
         parts = [part for part in (inputs, *blocks, bias, initial) if part is not None]
         if final_only and not (torch.is_grad_enabled() and any(part.requires_grad for part in parts)):
-            final: Tensor = _op.final_state(inputs, *blocks, bias, initial, fusable, lengths, backend)
+            final: Tensor = _derivatives.final_state(inputs, *blocks, bias, initial, fusable, lengths, backend)
             return final
-        fused: Tensor = _op.recurrence(inputs, *blocks, bias, initial, fusable, lengths, backend)
+        fused: Tensor = _derivatives.recurrence(inputs, *blocks, bias, initial, fusable, lengths, backend)
         return fused[-1] if final_only else fused
 
 

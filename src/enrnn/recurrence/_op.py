@@ -1,7 +1,7 @@
-"""The recurrence as one operator with a hand-written reverse sweep: one node under `torch.compile` and `torch.export`.
+"""The recurrence as one operator, and its reverse sweep as another: one node each under `torch.compile` and `torch.export`.
 
 Forward keeps only the states. Backward sweeps once in reverse for `dz_t`, after which the gradients of the weights, the
-bias and the inputs are one product or two, one sum, and nothing at all.
+bias and the inputs are one product or two, one sum, and nothing at all. (Which is the derivative of what: `_derivatives.py`.)
 
 The recurrent matrix comes as the blocks of `[[W_L, W_C], [0, W_S]]`, any of them missing; a plain matrix is `W_L` alone.
 """
@@ -21,7 +21,6 @@ from ._beside import Joined, at_once
 from ._cuda import Blocks
 from ._engines import Engine, engine_for
 from ._gram import weight_gradient
-from ._once import no_second_derivative
 from ._product import pays, product
 from .reference import block_matrix
 
@@ -303,26 +302,3 @@ def _add_product(added: Tensor, factors: Tensor, matrix: Tensor, out: Tensor) ->
 def _flat(sequence: Tensor) -> Tensor:
     """[T, B, k] as [T·B, k]: a view wherever the rows are evenly spaced, as those of a column slice are."""
     return sequence.flatten(0, 1)
-
-
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    _, long, coupling, short, bias, initial, ctx.nonlinearity, lengths, ctx.backend = inputs
-    ctx.save_for_backward(output, long, coupling, short, bias, initial, lengths)
-
-
-def _backward(ctx: Any, grad_states: Tensor) -> tuple[Tensor | None, ...]:
-    states, long, coupling, short, bias, initial, lengths = ctx.saved_tensors
-    _, needs_long, needs_coupling, needs_short, needs_bias, *_ = ctx.needs_input_grad
-    grad_z, grad_initial, grad_bias, rows, grad_short = recurrence_backward(
-        *(grad_states, states, long, coupling, short, bias, initial, ctx.nonlinearity, lengths, ctx.backend),
-        [needs_long, needs_coupling, needs_short],
-    )
-    q = 0 if long is None else long.shape[0]
-    grad_long = (rows[:q, :q] if max(rows.shape) > q else rows) if needs_long else None  # a slice that is all, vmap cannot take
-    grad_coupling = rows[:q, q if needs_long else 0 :] if needs_coupling else None
-    grad_short = (rows[q:, q:] if rows.shape[0] > q else grad_short) if needs_short else None
-    return grad_z, grad_long, grad_coupling, grad_short, grad_bias if needs_bias else None, grad_initial, None, None, None
-
-
-recurrence.register_autograd(_backward, setup_context=_setup_context)
-recurrence_backward.register_autograd(no_second_derivative)
