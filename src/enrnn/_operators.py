@@ -65,7 +65,7 @@ class Operator:
 
     def _no_tangent(self, *_: Any) -> Any:
         raise NotImplementedError(
-            f"enrnn::{self._name} has no derivative in forward mode (torch.func.jvp, jacfwd): take it in reverse mode"
+            f"enrnn::{self._name} has no derivative in forward mode (torch.func.jvp, jacfwd): take it in reverse mode, or choose backend='reference'"
         )
 
     def _no_formula(self, *_: Any) -> Any:
@@ -83,30 +83,34 @@ class Operator:
                 return operator._overload.redispatch(left, *arguments)
 
         def forward(ctx: Any, *arguments: Any) -> Any:
+            *arguments, keys, primals = arguments  # type: ignore[assignment]
             with _for_outer_transforms() if _transforms_are_active() else _NOTHING:
-                found = below(arguments[-1], *arguments[:-1])
-            operator._setup_context(ctx, arguments[:-1], found)
+                found = below(keys, *arguments)
+            operator._setup_context(ctx, tuple(arguments), found)
+            if primals is not None:
+                ctx.moved = primals, found
             return found
 
         def backward(ctx: Any, *gradients: Any) -> Any:
             found = operator._backward(ctx, *gradients)
-            return (*found, None) if isinstance(found, tuple) else (found, None)
+            return (*found, None, None) if isinstance(found, tuple) else (found, None, None)
 
-        methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            primals, found = ctx.moved
+            del ctx.moved  # which refers to what is found, as that does to this
+            with _for_outer_transforms():
+                return operator._tangent(primals, found, tangents[:-2])
+
+        methods = {"forward": staticmethod(forward), "backward": staticmethod(backward), "jvp": staticmethod(jvp)}
         node: Any = type(f"enrnn_{self._name}_", (torch.autograd.Function,), methods)  # of whose name torch makes the gradient's
 
         def differentiable(keys: Any, *arguments: Any) -> Any:
-            if forward_ad._current_level >= 0:
-                primals, tangents = zip(*map(_unpacked, arguments), strict=True)
-                if any(each is not None for each in tangents):
-                    found = differentiable(keys, *primals)
-                    moved = operator._tangent(primals, found, tangents)
-                    return tuple(map(_dual, found, moved)) if isinstance(found, tuple) else _dual(found, moved)
-            if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
+            primals = _primals(arguments) if forward_ad._current_level >= 0 else None
+            if primals is not None or (torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments)):
                 if not _transforms_are_active():
-                    return node.apply(*arguments, keys)
+                    return node.apply(*arguments, keys, primals)
                 with enable_single_level_autograd_function():  # of one transform, which the dispatcher has come to
-                    return super(torch.autograd.Function, node).apply(*arguments, keys)  # type: ignore[misc]
+                    return super(torch.autograd.Function, node).apply(*arguments, keys, primals)  # type: ignore[misc]
             return below(keys, *arguments)
 
         return differentiable
@@ -119,15 +123,24 @@ def _for_outer_transforms() -> Iterator[None]:
         yield
 
 
+def moved_by(function: Callable[..., torch.Tensor], arguments: tuple[Any, ...], tangents: tuple[Any, ...]) -> torch.Tensor:
+    """A tangent by torch's own operations: how what the function finds moves with its arguments."""
+    make: Any = forward_ad.make_dual
+    pairs = zip(arguments, tangents, strict=True)
+    moved: torch.Tensor = _unpacked(function(*(each if by is None else make(each, by, level=0) for each, by in pairs)))[1]
+    return moved
+
+
+def _primals(arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The arguments without their tangents, if any has one."""
+    primals, tangents = zip(*map(_unpacked, arguments), strict=True)
+    return primals if any(each is not None for each in tangents) else None
+
+
 def _unpacked(argument: Any) -> tuple[Any, torch.Tensor | None]:
     """An argument as it is, and how it moves."""
     unpack: Any = forward_ad.unpack_dual
     return tuple(unpack(argument, level=0)) if isinstance(argument, torch.Tensor) else (argument, None)
-
-
-def _dual(found: Any, tangent: torch.Tensor | None) -> Any:
-    make: Any = forward_ad.make_dual
-    return found if tangent is None else make(found, tangent, level=0)
 
 
 def _not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:

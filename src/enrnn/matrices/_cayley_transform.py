@@ -82,6 +82,13 @@ def _backward(ctx: Any, gradient: Tensor | None, inverse_gradient: Tensor | None
 cayley.register_autograd(_backward, setup_context=_setup_context)
 
 
+@cayley.register_tangent
+def _(arguments: tuple[Tensor, int], found: tuple[Tensor, Tensor], tangents: tuple[Tensor, None]) -> tuple[Tensor, Tensor]:
+    X = found[1]
+    moved = -(X @ skew_symmetric(tangents[0].to(X.dtype)) @ X)
+    return (2 * moved * signs(X, arguments[1])).to(found[0].dtype), moved
+
+
 def _finished(X: Tensor, negative_ones: int) -> Tensor:
     """`W = (2X − I)D`."""
     return (2 * X - torch.eye(X.shape[0], dtype=X.dtype, device=X.device)) * signs(X, negative_ones)

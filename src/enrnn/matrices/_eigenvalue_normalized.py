@@ -196,7 +196,7 @@ def normalize_spectrum(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The normalisation with everything its gradient and its caller need.
 
-    Returns `W`, ρ(T), `∂ρ/∂T = C/ρ` (all three differentiable), and six flags: the switch as it stands after this look, whether T
+    Returns `W` and ρ(T), which are differentiable, `∂ρ/∂T = C/ρ`, and six flags: the switch as it stands after this look, whether T
     was divided, whether λ is simple enough for a derivative, whether the solver fell back, whether its result is certified,
     whether T is finite.
     """
@@ -297,27 +297,34 @@ def _pulled_back(gradient: Tensor, W: Tensor, derivative: Tensor, radius: Tensor
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     T, _, ctx.epsilon, _ = inputs
-    W, radius, derivative, _, applied, simple, *_ = output
+    W, radius, derivative, _, applied, *_ = output
     ctx.set_materialize_grads(False)
-    ctx.save_for_backward(T, W, radius, derivative, applied, simple)
+    ctx.mark_non_differentiable(*output[2:])
+    ctx.save_for_backward(T, W, radius, derivative, applied)
 
 
-def _backward(
-    ctx: Any, grad_W: Tensor | None, grad_radius: Tensor | None, grad_derivative: Tensor | None, *_: None
-) -> tuple[Tensor | None, None, None, None]:
-    T, W, radius, derivative, applied, simple = ctx.saved_tensors  # derivative = C/ρ, zero where λ is not simple
+def _backward(ctx: Any, grad_W: Tensor | None, grad_radius: Tensor | None, *_: None) -> tuple[Tensor | None, None, None, None]:
+    T, W, radius, derivative, applied = ctx.saved_tensors  # derivative = C/ρ, zero where λ is not simple
     gradient = None
-    if grad_W is not None and grad_radius is None and grad_derivative is None and not torch.is_grad_enabled():
+    if grad_W is not None and grad_radius is None and not torch.is_grad_enabled():
         return normalize_spectrum_backward(grad_W, W, derivative, radius, applied, ctx.epsilon), None, None, None
+    if torch.is_grad_enabled():
+        derivative = spectrum.radius_gradient(T, derivative)
     if grad_W is not None:  # Proposition 3.2
         gradient = _pulled_back(grad_W, W, derivative, radius, applied, ctx.epsilon)
     if grad_radius is not None:
         through_radius = grad_radius * derivative
         gradient = through_radius if gradient is None else gradient + through_radius
-    if grad_derivative is not None:  # second derivatives only
-        second = torch.where(simple, spectrum.second_derivative(T, grad_derivative), 0)
-        gradient = second if gradient is None else gradient + second
     return gradient, None, None, None
 
 
 normalize_spectrum.register_autograd(_backward, setup_context=_setup_context)
+
+
+@normalize_spectrum.register_tangent
+def _(arguments: tuple[Any, ...], found: tuple[Tensor, ...], tangents: tuple[Any, ...]) -> tuple[Tensor | None, ...]:
+    """`Ẇ = (Ṫ − ρ̇ W)/(ρ + ε)` with `ρ̇ = ⟨C/ρ, Ṫ⟩`: Proposition 3.2, transposed."""
+    (T, _, epsilon, _), (W, radius, derivative, _, applied, *flags) = arguments, found
+    moved = (spectrum.radius_gradient(T, derivative) * tangents[0]).sum()
+    moved_W = (tangents[0] - torch.where(applied, moved, 0) * W) / torch.where(applied, radius + epsilon, 1)
+    return moved_W, moved, None, None, None, *[None] * len(flags)

@@ -59,6 +59,11 @@ def _backward(ctx: Any, gradient: Tensor) -> Tensor:
 shifted_skew_inverse.register_autograd(_backward, setup_context=_setup_context)
 
 
+@shifted_skew_inverse.register_tangent
+def _(arguments: tuple[Tensor], inverse: Tensor, tangents: tuple[Tensor]) -> Tensor:
+    return -(inverse @ tangents[0] @ inverse)
+
+
 def _by_planes(skew: Tensor) -> Tensor:
     """The inverse in an orthogonal basis where `A` turns planes: a block `t·[[0, −1], [1, 0]]` of `A` becomes
     `(I − t·[[0, −1], [1, 0]])/(1 + t²)`, and the zero that an odd size leaves becomes one.

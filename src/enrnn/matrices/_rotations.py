@@ -19,13 +19,13 @@ Backwards, the matrices are orthogonal (unitary), so nothing but the diamonds is
 import math
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .._operators import Operator
+from .._operators import Operator, moved_by
 
 WIDTH = 16
 """b of the largest diamonds: the least time for n = 512 on a CPU."""
@@ -142,6 +142,12 @@ def _pull_back(ctx, gradient: Tensor):  # type: ignore[no-untyped-def]
 
 
 brick_wall.register_autograd(_pull_back, setup_context=_save)
+
+
+@brick_wall.register_tangent
+def _(arguments: tuple[Tensor, Tensor | None, int], found: Tensor, tangents: tuple[Tensor | None, Tensor | None, None]) -> Any:
+    """By torch's own, layer by layer."""
+    return moved_by(_layer_by_layer, arguments, tangents)
 
 
 def _layer_by_layer(angles: Tensor, phases: Tensor | None, layers: int) -> Tensor:

@@ -141,3 +141,12 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None,
 
 
 projection.register_autograd(_backward, setup_context=_setup_context)
+
+
+@projection.register_tangent
+def _(arguments: tuple[Any, ...], found: Tensor, tangents: tuple[Tensor | None, ...]) -> Tensor:
+    (x, weight, _), (moved_x, moved_weight, moved_bias) = arguments, tangents
+    moved = torch.zeros_like(found) if moved_bias is None else moved_bias.expand_as(found)
+    if moved_x is not None:
+        moved = moved + (moved_x if weight is None else moved_x @ weight.mT)
+    return moved if moved_weight is None else moved + x @ moved_weight.mT

@@ -3,6 +3,7 @@
 from ._dense import Dominant as Dominant
 from ._dense import accuracy_for as accuracy_for
 from ._dense import dominant as dominant
+from ._derivatives import radius_gradient as radius_gradient
 from ._device import numbers_on_device as numbers_on_device
 from ._device import probes_on_device as probes_on_device
 from ._device import unpacked as unpacked
@@ -10,5 +11,4 @@ from ._solve import SOLVERS as SOLVERS
 from ._solve import solve as solve
 from ._solve import working_matrix as working_matrix
 from ._spectral_radius import SpectralRadius as SpectralRadius
-from ._spectral_radius import second_derivative as second_derivative
 from ._spectral_radius import spectral_radius as spectral_radius

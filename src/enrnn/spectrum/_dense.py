@@ -100,29 +100,3 @@ def _left_vector(matrix: Tensor, eigenvalue: Tensor, start: Tensor) -> Tensor:
         vector = vector / vector.abs().amax(-2, keepdim=True)
         vector = vector / torch.linalg.vector_norm(vector, dim=-2, keepdim=True)
     return vector.squeeze(-1)
-
-
-def derivative_vjp(matrix: Tensor, cotangent: Tensor) -> Tensor:
-    """The gradient of `⟨C/ρ, K⟩` with respect to `T`, for second derivatives of ρ (K = `cotangent`, one real matrix).
-
-    With the spectral projector `P = u v*/(v*u)` and the reduced resolvent `R = (λ − T + P)⁻¹ − P`, first-order
-    perturbation theory gives `dλ = tr(P dT)` and `dP = P dT R + R dT P`. Since `C = Re(λ̄ Pᵀ)`, the gradient of `⟨C, K⟩` is
-    `Re(κ̄ P + λ̄ (R K P + P K R))ᵀ` with `κ = tr(P K)`, and that of `⟨C/ρ, K⟩` is `(that − ⟨C/ρ, K⟩ C/ρ)/ρ`. Zero where ρ has no
-    derivative. T is scaled first: the result is inversely proportional to T's scale.
-    """
-    scale = power_of_two_above(matrix.abs().max())
-    scaled = matrix / scale
-    pair = dominant(scaled)
-    first = pair.derivative()
-    overlap = (pair.left.conj_physical() * pair.right).sum()
-    projector = torch.outer(pair.right, pair.left.conj_physical()) / overlap
-    identity = torch.eye(matrix.shape[-1], dtype=projector.dtype, device=matrix.device)
-    resolvent = torch.linalg.inv_ex(pair.eigenvalue * identity - scaled + projector)[0] - projector
-    weight = cotangent.to(projector.dtype)
-    trace = (projector.mT * weight).sum()
-    of_C = trace.conj_physical() * projector + pair.eigenvalue.conj_physical() * (
-        resolvent @ weight @ projector + projector @ weight @ resolvent
-    )
-    gradient = (of_C.real.mT - (first * cotangent).sum() * first) / pair.radius
-    smooth = (first != 0).any() & torch.isfinite(gradient).all()
-    return torch.where(smooth, gradient / scale, torch.zeros_like(gradient))

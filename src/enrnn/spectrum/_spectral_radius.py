@@ -8,7 +8,8 @@ from torch import Tensor
 from .._checks import InputError, one_of
 from .._operators import Operator
 from .._precision import capturing, recording
-from ._dense import Dominant, derivative_vjp, dominant, power_of_two_above
+from ._dense import Dominant, dominant, power_of_two_above
+from ._derivatives import radius_gradient
 from ._device import SQUARINGS, squaring_on_device
 from ._power import power
 from ._powers import UNIT, Powers
@@ -175,26 +176,23 @@ def _residual(matrix: Tensor, pair: Dominant) -> float:
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*output[1:])
     ctx.save_for_backward(inputs[0], output[1])
 
 
-def _backward(ctx: Any, grad_value: Tensor | None, grad_derivative: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, grad_value: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     matrix, derivative = ctx.saved_tensors
-    gradient = None
-    if grad_value is not None:
-        gradient = grad_value[..., None, None] * derivative
-    if grad_derivative is not None:  # second derivatives
-        second = second_derivative(matrix, grad_derivative)
-        gradient = second if gradient is None else gradient + second
-    return gradient, None, None, None
-
-
-def second_derivative(matrix: Tensor, cotangent: Tensor) -> Tensor:
-    """The gradient of `⟨∂ρ/∂T, cotangent⟩` with respect to T [..., m, m]."""
-    size = matrix.shape[-1]
-    pairs = zip(working_matrix(matrix).reshape(-1, size, size), cotangent.reshape(-1, size, size), strict=True)
-    gradients = [derivative_vjp(single, weight.to(single)) for single, weight in pairs]
-    return torch.stack(gradients).to(matrix).reshape(matrix.shape)
+    if grad_value is None:
+        return None, None, None, None
+    if torch.is_grad_enabled():
+        derivative = radius_gradient(matrix, derivative)
+    return grad_value[..., None, None] * derivative, None, None, None
 
 
 _spectral_radius.register_autograd(_backward, setup_context=_setup_context)
+
+
+@_spectral_radius.register_tangent
+def _(arguments: tuple[Any, ...], found: tuple[Tensor, ...], tangents: tuple[Any, ...]) -> tuple[Tensor | None, ...]:
+    value = (radius_gradient(arguments[0], found[1]) * tangents[0]).sum((-2, -1))
+    return value, *[None] * (len(found) - 1)
