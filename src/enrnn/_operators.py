@@ -123,6 +123,13 @@ def _for_outer_transforms() -> Iterator[None]:
         yield
 
 
+def differentiated(*arguments: torch.Tensor | None) -> bool:
+    """Whether a derivative of what is made of these may be asked for. Within transforms that is not seen from a tensor."""
+    if not torch.compiler.is_compiling() and (_transforms_are_active() or forward_ad._current_level >= 0):
+        return True
+    return torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in arguments)
+
+
 def moved_by(function: Callable[..., torch.Tensor], arguments: tuple[Any, ...], tangents: tuple[Any, ...]) -> torch.Tensor:
     """A tangent by torch's own operations: how what the function finds moves with its arguments."""
     make: Any = forward_ad.make_dual

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .._checks import InputError, InputTypeError, floating_tensor, one_of, tensor
+from .._operators import differentiated
 from .._precision import full_precision, state_dtype
 from ..nonlinearities import NONLINEARITIES
 from . import _derivatives, reference
@@ -91,8 +92,7 @@ def _run(
             states = reference.long_short_recurrence(inputs, long, coupling, short, bias, initial, nonlinearity, lengths)
             return states[-1] if final_only else states
         blocks = (long, coupling, short)
-        parts = [part for part in (inputs, *blocks, bias, initial) if part is not None]
-        if final_only and not (torch.is_grad_enabled() and any(part.requires_grad for part in parts)):
+        if final_only and not differentiated(inputs, *blocks, bias, initial):
             final: Tensor = _derivatives.final_state(inputs, *blocks, bias, initial, fusable, lengths, backend)
             return final
         fused: Tensor = _derivatives.recurrence(inputs, *blocks, bias, initial, fusable, lengths, backend)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .. import _nvrtc
 from .._launch import Kernel
-from .._operators import Operator
+from .._operators import Operator, differentiated
 from .._precision import full_precision
 from ..nonlinearities import NONLINEARITIES
 from . import _gated_torch
@@ -150,8 +150,7 @@ def gated_recurrence(
 ) -> Tensor:
     """The operator, for a layer that has asked `fused`: its `gates` are `[W_r; W_z]`, its `matrix` is `Q`."""
     weight = torch.cat([matrix, gates])
-    parts = [part for part in (inputs, weight, bias, initial) if part is not None]
-    keep = torch.is_grad_enabled() and any(part.requires_grad for part in parts)
+    keep = differentiated(inputs, weight, bias, initial)
     states: Tensor = gated(inputs, weight, bias, initial, nonlinearity, lengths, keep)[0]
     return states
 
