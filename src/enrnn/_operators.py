@@ -55,8 +55,8 @@ class Operator:
             self._setup_context = setup_context
 
     def register_tangent(self, tangent: Callable[..., Any]) -> None:
-        """Its derivative in forward mode: `tangent(arguments, found, tangents)`, of all that is found as it comes, the tangents of
-        arguments being None where these have none. In operations that can be differentiated again."""
+        """Its derivative in forward mode: `tangent(arguments, found, tangents)` says how what is found moves, in operations that
+        can be differentiated again. The tangent of an argument is None if it has none; so may be those that are returned."""
         self._tangent = tangent
 
     def register_vmap(self, rule: Callable[..., Any]) -> None:
@@ -65,7 +65,8 @@ class Operator:
 
     def _no_tangent(self, *_: Any) -> Any:
         raise NotImplementedError(
-            f"enrnn::{self._name} has no derivative in forward mode (torch.func.jvp, jacfwd): take it in reverse mode, or choose backend='reference'"
+            f"enrnn::{self._name} has no derivative in forward mode (torch.func.jvp, jacfwd): "
+            "take it in reverse mode, or choose backend='reference'"
         )
 
     def _no_formula(self, *_: Any) -> Any:
@@ -105,7 +106,7 @@ class Operator:
         node: Any = type(f"enrnn_{self._name}_", (torch.autograd.Function,), methods)  # of whose name torch makes the gradient's
 
         def differentiable(keys: Any, *arguments: Any) -> Any:
-            primals = _primals(arguments) if forward_ad._current_level >= 0 else None
+            primals = _primals(arguments) if in_forward_mode() else None
             if primals is not None or (torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments)):
                 if not _transforms_are_active():
                     return node.apply(*arguments, keys, primals)
@@ -125,17 +126,26 @@ def _for_outer_transforms() -> Iterator[None]:
 
 def differentiated(*arguments: torch.Tensor | None) -> bool:
     """Whether a derivative of what is made of these may be asked for. Within transforms that is not seen from a tensor."""
-    if not torch.compiler.is_compiling() and (_transforms_are_active() or forward_ad._current_level >= 0):
+    if not torch.compiler.is_compiling() and (_transforms_are_active() or in_forward_mode()):
         return True
     return torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in arguments)
 
 
-def moved_by(function: Callable[..., torch.Tensor], arguments: tuple[Any, ...], tangents: tuple[Any, ...]) -> torch.Tensor:
+def differentiated_again() -> bool:
+    """For a formula: whether a derivative of the gradient that it gives may be asked for."""
+    return torch.is_grad_enabled() or in_forward_mode()
+
+
+def in_forward_mode() -> bool:
+    """Whether tensors may have tangents."""
+    return forward_ad._current_level >= 0
+
+
+def moved_by(function: Callable[..., torch.Tensor], arguments: tuple[Any, ...], tangents: tuple[Any, ...]) -> torch.Tensor | None:
     """A tangent by torch's own operations: how what the function finds moves with its arguments."""
     make: Any = forward_ad.make_dual
     pairs = zip(arguments, tangents, strict=True)
-    moved: torch.Tensor = _unpacked(function(*(each if by is None else make(each, by, level=0) for each, by in pairs)))[1]
-    return moved
+    return _unpacked(function(*(each if by is None else make(each, by, level=0) for each, by in pairs)))[1]
 
 
 def _primals(arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:

@@ -93,9 +93,7 @@ def _bias_gradient_paired_modrelu(h: Tensor, dz: Tensor) -> Tensor:
     return _inner(h, dz) / _direction(h)[1]
 
 
-def _curvature_gradient_paired_modrelu(
-    h: Tensor, bias: Tensor | None, a: Tensor, g: Tensor
-) -> tuple[Tensor, Tensor | None]:
+def _curvature_gradient_paired_modrelu(h: Tensor, bias: Tensor | None, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor | None]:
     """Of `c·⟨a, g⟩ + (1 − c)·⟨u, a⟩⟨u, g⟩`: u turns by what of ḣ is across it, divided by |h|; c is a function of |h| and b."""
     if bias is None:
         return torch.zeros_like(h), None
@@ -155,9 +153,7 @@ def _biased(z: Tensor, bias: Tensor | None) -> Tensor:
 
 
 NONLINEARITIES: dict[str, Nonlinearity] = {
-    "modrelu": Nonlinearity(
-        modrelu, _pull_back_modrelu, lambda h, dz: torch.sign(h) * dz, lambda h, db: torch.sign(h) * db
-    ),
+    "modrelu": Nonlinearity(modrelu, _pull_back_modrelu, lambda h, dz: torch.sign(h) * dz, lambda h, db: torch.sign(h) * db),
     "relu": Nonlinearity(lambda z, b: torch.relu(_biased(z, b)), lambda h, b, g: (h > 0).to(h.dtype) * g),
     "leaky_relu": Nonlinearity(_leaky_relu, _pull_back_leaky_relu),
     "tanh": Nonlinearity(

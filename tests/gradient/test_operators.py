@@ -103,7 +103,7 @@ def test_two_parts_and_their_final_state(backend: str) -> None:
 @pytest.mark.parametrize("lengths", [False, True], ids=["whole", "lengths"])
 @pytest.mark.parametrize("nonlinearity", ["modrelu", "relu", "tanh", "identity"])
 def test_recurrence_backward(nonlinearity: str, lengths: bool) -> None:
-    """Without gradients of its own: a second derivative is refused, see `test_layer.py`."""
+    """Without gradients of its own: where these are asked for, it is not what is called."""
     inputs, weight, _, _, _, initial, _, ends, backend = sequence(nonlinearity, bias=False, lengths=lengths)
     with torch.no_grad():
         states = torch.ops.enrnn.recurrence(inputs, weight, None, None, None, initial, nonlinearity, ends, backend)
@@ -111,6 +111,24 @@ def test_recurrence_backward(nonlinearity: str, lengths: bool) -> None:
     for wanted in ([True, False, False], [False, False, False]):
         arguments = (upstream, states, *known, nonlinearity, ends, backend, wanted)
         opcheck(torch.ops.enrnn.recurrence_backward.default, arguments)
+
+
+@pytest.mark.parametrize("backend", ["torch", "cpu"])
+@pytest.mark.parametrize("nonlinearity", ["tanh", "modrelu"])
+def test_linear_sweeps(nonlinearity: str, backend: str) -> None:
+    q, s = 3, 2
+    x, _, _, _, bias, initial, *_ = sequence(nonlinearity, bias=True, lengths=False)
+    blocks = [(normal(*shape) / 2).detach().requires_grad_() for shape in ((q, q), (q, s), (s, s))]
+    states = normal(4, 3, q + s, seed=1).tanh().detach().requires_grad_()
+    along = states, *blocks, bias, nonlinearity, None, backend
+    opcheck(torch.ops.enrnn.pull_back.default, (x, *along))
+    opcheck(torch.ops.enrnn.push_forward.default, (x, initial, *along))
+
+
+def test_derivatives_of_the_spectral_radius() -> None:
+    T = normal(4, 4)
+    opcheck(torch.ops.enrnn.spectral_projector.default, (T,))
+    opcheck(torch.ops.enrnn.radius_gradient.default, (T, normal(4, 4, seed=1, requires_grad=False)))
 
 
 @pytest.mark.parametrize("backend", ["torch", "cpu"])

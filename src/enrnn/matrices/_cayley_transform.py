@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .._kernels import KernelsFor
 from .._launch import Kernel
-from .._operators import Operator
+from .._operators import Operator, differentiated_again
 from .._precision import working_dtype
 from ._inverse import eliminated, elimination, shifted_skew_inverse
 from ._skew import skew_symmetric
@@ -71,7 +71,7 @@ def _backward(ctx: Any, gradient: Tensor | None, inverse_gradient: Tensor | None
     (X,) = ctx.saved_tensors
     if gradient is None and inverse_gradient is None:
         return None, None
-    if inverse_gradient is None and not torch.is_grad_enabled():
+    if inverse_gradient is None and not differentiated_again():
         return cayley_backward(gradient, X, ctx.negative_ones), None
     total = torch.zeros_like(X) if inverse_gradient is None else inverse_gradient
     if gradient is not None:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .. import spectrum
 from .._checks import non_negative, one_of, square_matrix
-from .._operators import Operator
+from .._operators import Operator, differentiated_again
 from .._precision import capturing, recording
 from .._replay import replayed
 from .._streams import before_writing, elsewhere
@@ -196,8 +196,8 @@ def normalize_spectrum(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The normalisation with everything its gradient and its caller need.
 
-    Returns `W` and ρ(T), which are differentiable, `∂ρ/∂T = C/ρ`, and six flags: the switch as it stands after this look, whether T
-    was divided, whether λ is simple enough for a derivative, whether the solver fell back, whether its result is certified,
+    Returns `W` and ρ(T), which are differentiable, `∂ρ/∂T = C/ρ`, and six flags: the switch as it stands after this look, whether
+    T was divided, whether λ is simple enough for a derivative, whether the solver fell back, whether its result is certified,
     whether T is finite.
     """
     with elsewhere(T):
@@ -306,9 +306,9 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 def _backward(ctx: Any, grad_W: Tensor | None, grad_radius: Tensor | None, *_: None) -> tuple[Tensor | None, None, None, None]:
     T, W, radius, derivative, applied = ctx.saved_tensors  # derivative = C/ρ, zero where λ is not simple
     gradient = None
-    if grad_W is not None and grad_radius is None and not torch.is_grad_enabled():
+    if grad_W is not None and grad_radius is None and not differentiated_again():
         return normalize_spectrum_backward(grad_W, W, derivative, radius, applied, ctx.epsilon), None, None, None
-    if torch.is_grad_enabled():
+    if differentiated_again():
         derivative = spectrum.radius_gradient(T, derivative)
     if grad_W is not None:  # Proposition 3.2
         gradient = _pulled_back(grad_W, W, derivative, radius, applied, ctx.epsilon)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .._operators import Operator, moved_by
+from .._operators import Operator, differentiated_again, moved_by
 
 WIDTH = 16
 """b of the largest diamonds: the least time for n = 512 on a CPU."""
@@ -133,9 +133,10 @@ def _save(ctx, inputs, output) -> None:  # type: ignore[no-untyped-def]
 def _pull_back(ctx, gradient: Tensor):  # type: ignore[no-untyped-def]
     """By the operator; but where the gradient is to be differentiated again, by autograd, layer by layer."""
     angles, phases, product = ctx.saved_tensors
-    if torch.is_grad_enabled():
+    if differentiated_again():
         wanted = [part for part, needed in zip((angles, phases), ctx.needs_input_grad, strict=False) if needed]
-        found = iter(torch.autograd.grad(_layer_by_layer(angles, phases, ctx.layers), wanted, gradient, create_graph=True))
+        with torch.enable_grad():
+            found = iter(torch.autograd.grad(_layer_by_layer(angles, phases, ctx.layers), wanted, gradient, create_graph=True))
         return *(next(found) if needed else None for needed in ctx.needs_input_grad[:2]), None
     by_angle, by_phase = brick_wall_backward(gradient.contiguous(), product, angles, phases, ctx.layers)
     return by_angle, None if phases is None else by_phase, None

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .._checks import square_matrix
+from .._operators import in_forward_mode
 from .._precision import capturing, recording, working_dtype
 from ..spectrum import accuracy_for
 from ..spectrum._dense import power_of_two_above
@@ -23,7 +24,7 @@ class SpectralNorm(Solved):
 
     On a GPU the norm is found by `largest_singular`, inside a captured CUDA graph too. Where that cannot certify it, torch's
     singular values take over; inside a graph, where these cannot be had, `W = T` for that step, and another flag is raised for
-    `check()`: redo such a step outside the graph. Everywhere else they are taken from the start.
+    `check()`: redo such a step outside the graph. Everywhere else, and in forward mode, they are taken from the start.
 
     Buffers, none of them saved:
         fallbacks: in how many training steps the fast solver had to be replaced.
@@ -51,7 +52,7 @@ class SpectralNorm(Solved):
         if recording(original):
             self._flag(original, finite, torch.ones_like(finite))
             return _first_singular_value(torch.where(finite, exact, 0))
-        if not fast(exact):
+        if not fast(exact) or in_forward_mode():
             self._flag(original, finite, torch.ones_like(finite))
             return _first_singular_value(exact)
         found = largest_singular(exact.detach(), accuracy_for(original.dtype))

@@ -10,11 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._operators import differentiated_again
 from .._precision import full_precision
 from ..nonlinearities import NONLINEARITIES
 from ._linear import Along, by_matrices, moved_matrix, previous, pull_back, push_forward, total, within
 from ._many import at_once
-from ._op import final_state, recurrence, recurrence_backward
+from ._op import final_state as final_state
+from ._op import recurrence as recurrence
+from ._op import recurrence_backward
 
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -25,12 +28,12 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _backward(ctx: Any, grad_states: Tensor) -> tuple[Tensor | None, ...]:
     states, long, coupling, short, bias, initial, lengths = ctx.saved_tensors
     _, needs_long, needs_coupling, needs_short, needs_bias, *_ = ctx.needs_input_grad
-    wanted = [needs_long, needs_coupling, needs_short]
-    if torch.is_grad_enabled():
+    wanted = needs_long, needs_coupling, needs_short
+    if differentiated_again():
         along = Along(states, long, coupling, short, bias, ctx.nonlinearity, lengths, ctx.backend)
         return *_gradients(along, initial, grad_states, wanted, needs_bias), None, None, None
     grad_z, grad_initial, grad_bias, rows, grad_short = recurrence_backward(
-        grad_states, states, long, coupling, short, bias, initial, ctx.nonlinearity, lengths, ctx.backend, wanted
+        grad_states, states, long, coupling, short, bias, initial, ctx.nonlinearity, lengths, ctx.backend, [*wanted]
     )
     q = 0 if long is None else long.shape[0]
     grad_long = (rows[:q, :q] if max(rows.shape) > q else rows) if needs_long else None  # a slice that is all, vmap cannot take
@@ -40,7 +43,7 @@ def _backward(ctx: Any, grad_states: Tensor) -> tuple[Tensor | None, ...]:
 
 
 def _gradients(
-    along: Along, initial: Tensor, grad_states: Tensor, wanted: list[bool], needs_bias: bool
+    along: Along, initial: Tensor, grad_states: Tensor, wanted: tuple[bool, ...], needs_bias: bool
 ) -> tuple[Tensor | None, ...]:
     """In operations that can be differentiated again."""
     with full_precision(along.states):

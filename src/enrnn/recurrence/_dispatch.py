@@ -10,7 +10,9 @@ from .._checks import InputError, InputTypeError, floating_tensor, one_of, tenso
 from .._operators import differentiated
 from .._precision import full_precision, state_dtype
 from ..nonlinearities import NONLINEARITIES
-from . import _derivatives, reference
+from . import reference
+from ._derivatives import final_state
+from ._derivatives import recurrence as fused_recurrence
 from ._engines import choose
 
 BACKENDS = ("auto", "reference", "torch", "cpu", "cuda")
@@ -93,9 +95,9 @@ def _run(
             return states[-1] if final_only else states
         blocks = (long, coupling, short)
         if final_only and not differentiated(inputs, *blocks, bias, initial):
-            final: Tensor = _derivatives.final_state(inputs, *blocks, bias, initial, fusable, lengths, backend)
+            final: Tensor = final_state(inputs, *blocks, bias, initial, fusable, lengths, backend)
             return final
-        fused: Tensor = _derivatives.recurrence(inputs, *blocks, bias, initial, fusable, lengths, backend)
+        fused: Tensor = fused_recurrence(inputs, *blocks, bias, initial, fusable, lengths, backend)
         return fused[-1] if final_only else fused
 
 

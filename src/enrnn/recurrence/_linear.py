@@ -62,14 +62,14 @@ def push_forward(
     if x.numel() == 0:
         return torch.empty_like(x, memory_format=torch.contiguous_format)
     with full_precision(x):
-        first = torch.addmm(x[0], initial, block_matrix(long, coupling, short).mT)
+        start = torch.addmm(x[0], initial, block_matrix(long, coupling, short).mT)
     q = 0 if long is None or short is None else len(long)  # the part that comes second now
-    given = within(torch.cat([first[None], x[1:]]), lengths), states
+    given = within(torch.cat([start[None], x[1:]]), lengths), states
     x, states = (_turned(torch.cat([each[..., q:], each[..., :q]], -1), lengths) for each in given)
     bias = bias if bias is None or q == 0 else bias.roll(-q)
-    blocks = (short, coupling, long) if q else (long, coupling, short)
-    transposed = (None if block is None else block.mT for block in blocks)
-    u = _turned(_reverse_sweep(x, states, *transposed, bias, nonlinearity, lengths, backend)[0], lengths)
+    first, second, third = (None if block is None else block.mT for block in (long, coupling, short))
+    blocks = (third, second, first) if q else (first, second, third)
+    u = _turned(_reverse_sweep(x, states, *blocks, bias, nonlinearity, lengths, backend)[0], lengths)
     return u.roll(q, -1) if q else u
 
 
@@ -119,16 +119,26 @@ class Along(NamedTuple):
     def matrix(self) -> Tensor:
         return block_matrix(self.long, self.coupling, self.short)
 
+    @property
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        return *self[:5], self.lengths
+
+
+def _kept(ctx: Any) -> tuple[list[Tensor], Along]:
+    """What `ctx.save_for_backward` was given before `Along.tensors`, and these with the two names in `ctx.along`."""
+    *saved, states, long, coupling, short, bias, lengths = ctx.saved_tensors
+    nonlinearity, backend = ctx.along
+    return saved, Along(states, long, coupling, short, bias, nonlinearity, lengths, backend)
+
 
 def _setup_pull_back(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    g, *along = inputs
-    ctx.named = along[5], along[7]
-    ctx.save_for_backward(g, output[0], *along[:5], along[6])
+    g, along = inputs[0], Along(*inputs[1:])
+    ctx.along = along.nonlinearity, along.backend
+    ctx.save_for_backward(g, output[0], *along.tensors)
 
 
 def _gradients_of_pull_back(ctx: Any, x: Tensor, initial: Tensor) -> tuple[Tensor | None, ...]:
-    g, d, *tensors, lengths = ctx.saved_tensors
-    along = Along(*tensors, ctx.named[0], lengths, ctx.named[1])
+    (g, d), along = _kept(ctx)
     with full_precision(d):
         u = push_forward(x, initial, *along)
         return u, *_by_along(along, ctx.needs_input_grad[1:6], x, previous(initial, u), g, d)
@@ -152,16 +162,15 @@ def _(arguments: tuple[Any, ...], found: tuple[Tensor, Tensor], tangents: tuple[
 
 
 def _setup_push_forward(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, initial, *along = inputs
-    ctx.named = along[5], along[7]
-    ctx.save_for_backward(x, initial, output, *along[:5], along[6])
+    x, initial, along = *inputs[:2], Along(*inputs[2:])
+    ctx.along = along.nonlinearity, along.backend
+    ctx.save_for_backward(x, initial, output, *along.tensors)
 
 
 def _gradients_of_push_forward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-    x, initial, u, *tensors, lengths = ctx.saved_tensors
-    along = Along(*tensors, ctx.named[0], lengths, ctx.named[1])
+    (x, initial, u), along = _kept(ctx)
     with full_precision(u):
-        g = within(g, lengths)
+        g = within(g, along.lengths)
         d, before = pull_back(g, *along)
         return d, before, *_by_along(along, ctx.needs_input_grad[2:7], x, previous(initial, u), g, d)
 

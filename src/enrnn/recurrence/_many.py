@@ -40,7 +40,7 @@ def _joined(tensor: Tensor, dim: int | None, axis: int, many: int) -> Tensor:
 
 def _parted(found: Tensor, many: int) -> Tensor:
     """All that is found has sequences in the last dimension but one."""
-    return found.unflatten(-2, (many, found.shape[-2] // many))
+    return torch.unflatten(found, -2, (many, found.shape[-2] // many))
 
 
 def _one_by_one(operator: Operator, many: int, in_dims: tuple[int | None, ...], arguments: tuple[Any, ...]) -> Any:

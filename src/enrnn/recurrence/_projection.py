@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .._operators import Operator
+from .._operators import Operator, differentiated_again
 from .._precision import autocasting, recording
 from .._replay import replayed
 from . import _gram, _product
@@ -129,7 +129,7 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     x, weight = ctx.saved_tensors
     of_x, of_weight, of_bias = ctx.needs_input_grad[:3]
-    if torch.is_grad_enabled():  # to be differentiated again
+    if differentiated_again():  # to be differentiated again
         rows = gradient.flatten(0, -2)
         grad_x = gradient @ weight if weight is not None else gradient
         grad_weight = rows.mT @ x.flatten(0, -2) if x is not None else None

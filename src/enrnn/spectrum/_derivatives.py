@@ -55,7 +55,7 @@ def second_derivative(T: Tensor, direction: Tensor) -> Tensor:
 
 
 def _second_derivative(T: Tensor, K: Tensor) -> Tensor:
-    """The gradient of `⟨C/ρ, K⟩`. That of `⟨C, K⟩` is `Re(κ̄ P + λ̄ (R K P + P K R))ᵀ` with `κ = tr(P K)`, and the one that is sought
+    """The gradient of `⟨C/ρ, K⟩`: that of `⟨C, K⟩` is `Re(κ̄ P + λ̄ (R K P + P K R))ᵀ` with `κ = tr(P K)`, and what is sought is
     `(that − ⟨C/ρ, K⟩ C/ρ)/ρ`. T is scaled first: the result is inversely proportional to T's scale."""
     scale = power_of_two_above(T.detach().abs().max())
     scaled = T / scale
@@ -94,16 +94,15 @@ def _setup_projector(ctx: Any, inputs: tuple[Tensor], output: tuple[Tensor, Tens
 def _gradient_by_projector(ctx: Any, of_eigenvalue: Tensor, of_projector: Tensor, _: Any) -> Tensor:
     T, eigenvalue, P, smooth = ctx.saved_tensors
     R, weight = _reduced_resolvent(T, eigenvalue, P, smooth), of_projector.mT.conj_physical()
-    return (of_eigenvalue.conj_physical() * P + R @ weight @ P + P @ weight @ R).real.mT
+    gradient: Tensor = (of_eigenvalue.conj_physical() * P + R @ weight @ P + P @ weight @ R).real.mT
+    return gradient
 
 
 spectral_projector.register_autograd(_gradient_by_projector, setup_context=_setup_projector)
 
 
 @spectral_projector.register_tangent
-def _(
-    arguments: tuple[Tensor], found: tuple[Tensor, Tensor, Tensor], tangents: tuple[Tensor]
-) -> tuple[Tensor, Tensor, None]:
+def _(arguments: tuple[Tensor], found: tuple[Tensor, Tensor, Tensor], tangents: tuple[Tensor]) -> tuple[Tensor, Tensor, None]:
     eigenvalue, P, smooth = found
     R, moved = _reduced_resolvent(arguments[0], eigenvalue, P, smooth), tangents[0].to(P.dtype)
     return (P.mT * moved).sum(), P @ moved @ R + R @ moved @ P, None

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .._checks import InputError, one_of
-from .._operators import Operator
+from .._operators import Operator, differentiated_again
 from .._precision import capturing, recording
 from ._dense import Dominant, dominant, power_of_two_above
 from ._derivatives import radius_gradient
@@ -184,7 +184,7 @@ def _backward(ctx: Any, grad_value: Tensor | None, *_: Tensor | None) -> tuple[T
     matrix, derivative = ctx.saved_tensors
     if grad_value is None:
         return None, None, None, None
-    if torch.is_grad_enabled():
+    if differentiated_again():
         derivative = radius_gradient(matrix, derivative)
     return grad_value[..., None, None] * derivative, None, None, None
 
