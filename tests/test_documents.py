@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from torch import Tensor
+import torch
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,7 +28,6 @@ def test_the_example_in_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> N
 # torch's: the exporter that writes nn.RNN as ONNX's RNN operator is on its way out, and says so in several ways.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
-@pytest.mark.filterwarnings("ignore:There is a performance drop")  # vmap is a loop
 @pytest.mark.filterwarnings("ignore:Exporting a model to ONNX with a batch_size other than 1:UserWarning")
 def test_the_examples_on_deployment_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxscript", reason="onnxscript is not installed")
@@ -38,8 +38,20 @@ def test_the_examples_on_deployment_run(tmp_path: Path, monkeypatch: pytest.Monk
         if "onnx.export" in code:
             assert (tmp_path / "layer.onnx").stat().st_size > 0
             (tmp_path / "layer.onnx").unlink()
-    each: dict[str, Tensor] = names["each"]  # type: ignore[assignment]
-    assert each["weight_ih_l0"].shape == (8, 16, 2)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, in forward mode
+def test_the_examples_of_derivatives_run() -> None:
+    torch.manual_seed(0)
+    names: dict[str, Any] = {}
+    for code in examples("docs/derivatives.md"):
+        exec(compile(code, "derivatives.md", "exec"), names)
+    assert names["each"]["weight_ih_l0"].shape == (8, 16, 2)
+    assert all(torch.isfinite(value).all() for value in names["product"].values())
+    assert all(parameter.grad is not None for parameter in names["layer"].parameters())
+    assert names["rates"].shape == (16,)
+    torch.testing.assert_close((names["rates"].abs() < 1e-5).sum(), torch.tensor(10))  # the long-term units keep
+    assert names["rates"].max() < 1e-5
 
 
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("src/**/*.md")]

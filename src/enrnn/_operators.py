@@ -21,7 +21,7 @@ _PLAIN = {torch._C.DispatchKeySet(device).raw_repr() for device in (_KEYS.CPU, _
 """What is left below autograd where nothing but the operator itself is: no mode watches, nothing is traced, transformed or
 functionalized, no tensor is a negative that has yet to be formed. Then there is no need to ask the dispatcher once more."""
 
-_transforms_are_active = torch._C._are_functorch_transforms_active
+transforms_are_active = torch._C._are_functorch_transforms_active
 _NOTHING = contextlib.nullcontext()
 
 
@@ -85,7 +85,7 @@ class Operator:
 
         def forward(ctx: Any, *arguments: Any) -> Any:
             *arguments, keys, primals = arguments  # type: ignore[assignment]
-            with _for_outer_transforms() if _transforms_are_active() else _NOTHING:
+            with _for_outer_transforms() if transforms_are_active() else _NOTHING:
                 found = below(keys, *arguments)
             operator._setup_context(ctx, tuple(arguments), found)
             if primals is not None:
@@ -108,7 +108,7 @@ class Operator:
         def differentiable(keys: Any, *arguments: Any) -> Any:
             primals = _primals(arguments) if in_forward_mode() else None
             if primals is not None or (torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments)):
-                if not _transforms_are_active():
+                if not transforms_are_active():
                     return node.apply(*arguments, keys, primals)
                 with enable_single_level_autograd_function():  # of one transform, which the dispatcher has come to
                     return super(torch.autograd.Function, node).apply(*arguments, keys, primals)  # type: ignore[misc]
@@ -126,7 +126,7 @@ def _for_outer_transforms() -> Iterator[None]:
 
 def differentiated(*arguments: torch.Tensor | None) -> bool:
     """Whether a derivative of what is made of these may be asked for. Within transforms that is not seen from a tensor."""
-    if not torch.compiler.is_compiling() and (_transforms_are_active() or in_forward_mode()):
+    if not torch.compiler.is_compiling() and (transforms_are_active() or in_forward_mode()):
         return True
     return torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in arguments)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from .._operators import Operator, differentiated_again
+from .._operators import Operator, differentiated_again, transforms_are_active
 from .._precision import autocasting, recording
 from .._replay import replayed
 from . import _gram, _product
@@ -37,9 +37,11 @@ def plainly_projected(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> 
 
 
 def _meant_for(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
-    """On a GPU, in float32, with a gradient; and not where a graph of torch's own operations is wanted."""
+    """On a GPU, in float32, with a gradient; and not where a graph of torch's own operations is wanted, or many at once."""
     given = [each for each in (weight, bias) if each is not None]
     if not x.is_cuda or x.dim() < 2 or not given or recording(x) or autocasting(x) or not torch.is_grad_enabled():
+        return False
+    if transforms_are_active():
         return False
     if any(each.dtype != torch.float32 or each.device != x.device for each in (x, *given)):
         return False
