@@ -116,8 +116,17 @@ class FlacWriter:
         number = chr(len(self.frames)).encode()  # any number will do, in any width of UTF-8
         header = bytes([0xFF, 0xF8, 7 << 4 | 0, 4 << 1]) + number + struct.pack(">H", len(samples) - 1) + b"\0"
         bits = subframe + "0" * (-len(subframe) % 8)
-        self.frames += header + int(bits, 2).to_bytes(len(bits) // 8, "big") + b"\0\0"
+        frame = header + int(bits, 2).to_bytes(len(bits) // 8, "big")
+        self.frames += frame + self._checksum(frame)
         self.samples += samples
+
+    @staticmethod
+    def _checksum(frame: bytes) -> bytes:
+        """The remainder of the frame and 16 zeros by 0x18005, by long division."""
+        rest = int.from_bytes(frame, "big") << 16
+        while rest.bit_length() > 16:
+            rest ^= 0x18005 << rest.bit_length() - 17
+        return rest.to_bytes(2, "big")
 
     @staticmethod
     def _signed(value: int, width: int) -> str:
