@@ -8,8 +8,10 @@ import pytest
 
 from enrnn.paper import CLAIMS, ITEMS, TABLE3, Found, Run
 from enrnn.paper._claims import judged
+from enrnn.paper._data import TIMIT_NAME
 from enrnn.paper._items import sized
 from enrnn.paper._published import LONG_96, TOTAL_160
+from enrnn.paper._tables import _adding_cells
 from tests.paper._made_up import found, look, made_up
 
 HEAT = [[1.0, 0.0], [0.9, 1.0]]
@@ -210,3 +212,36 @@ def test_a_failed_run_is_named() -> None:
     got, why = verdict("coupling matrix helps", found(made_up("adding/enrnn", 0.1), lost))
     assert got == "cannot be judged"
     assert "the loss is nan" in why
+
+
+def test_the_best_of_several_is_best_by_more_than_its_spread() -> None:
+    text = "ENRNN outperforms the other methods on the copying problem."
+    others = [made_up(name, 0.1, seed=seed) for name in ITEMS["figure-copying"].runs[1:] for seed in (0, 1)]
+    rival = [made_up("copying/scornn", value, seed=seed) for seed, value in enumerate((0.011, 0.013))]
+    rest = [run for run in others if run.name != "copying/scornn"]
+    for values, expected in (
+        ((0.001, 0.001), "reproduced"),
+        ((0.002, 0.020), "cannot be judged"),
+        ((0.02, 0.02), "not reproduced"),
+    ):
+        ours = [made_up("copying/enrnn", value, seed=seed) for seed, value in enumerate(values)]
+        assert verdict(text, found(*ours, *rival, *rest))[0] == expected
+
+
+def test_one_task_that_cannot_be_judged_does_not_decide_about_the_other() -> None:
+    text = "ENRNN outperforms an LSTM of equal parameters on speech."
+    clear = [made_up(name, value, seed=seed, data=TIMIT_NAME) for name, value in SPOKEN.items() for seed in (0, 1)]
+    near = {"speech/enrnn_copy": (1.0, 3.0), "speech/lstm_copy": (1.5, 2.6)}
+    close = [made_up(name, each, seed=seed, data=TIMIT_NAME) for name, pair in near.items() for seed, each in enumerate(pair)]
+    told = verdict(text, found(*clear, *close))
+    assert told[0] == "reproduced"
+    assert "Judged by prediction alone." in told[1]
+
+
+SPOKEN = {"speech/enrnn": 1.0, "speech/lstm": 2.0}
+
+
+def test_a_step_is_given_only_where_all_seeds_came_there() -> None:
+    reached, never = made_up("adding/enrnn", 0.001, seed=0), made_up("adding/enrnn", 0.2, seed=1)
+    assert _adding_cells(found(reached, never), "adding/enrnn")["tenth"]["ours"] is None
+    assert _adding_cells(found(reached), "adding/enrnn")["tenth"]["ours"]["mean"] == 2000

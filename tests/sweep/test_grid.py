@@ -124,3 +124,8 @@ def test_the_papers_negative_ones_are_tenths_of_the_long_state(name: str, share:
 def test_a_share_of_the_long_state_follows_the_points_own_sizes() -> None:
     point = {"model.negative_ones": "50%", "model.short_size": "0.25", "model.hidden_size": "40"}
     assert configured(BASE, point, 0).model.negative_ones == 15
+
+
+def test_a_fraction_that_is_drawn_stays_a_fraction() -> None:
+    """1 would be one unit, and 1.0 is all of them."""
+    assert Between(0.9, 1.0, log=False, whole=False).draw(0.9999) == "1.0"

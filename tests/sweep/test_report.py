@@ -12,8 +12,8 @@ import pytest
 
 from enrnn.cli import main
 from enrnn.recipes import recipe
-from enrnn.sweep import Sweep, findings
-from enrnn.training import RunError, RunFolder
+from enrnn.sweep import Standing, Sweep, findings
+from enrnn.training import Config, RunError, RunFolder
 from tests.sweep._small import small_sweep
 
 
@@ -51,10 +51,37 @@ def test_what_a_sweep_has_found(tmp_path: Path) -> None:
 
 def test_the_command_of_the_best_point_is_the_best_points_run(tmp_path: Path) -> None:
     found = findings(with_scores(tmp_path, SCORES))
-    words = shlex.split(found.command)
+    assert of_command(found.command).id == found.best.point.trials[0].config.id
+
+
+def of_command(command: str) -> Config:
+    words = shlex.split(command)
     changes = dict(word.split("=", 1) for place, word in enumerate(words) if words[place - 1] == "--set")
-    config = recipe(words[2]).override({"run.device": words[-1], **changes})
-    assert config.id == found.best.point.trials[0].config.id
+    return recipe(words[2]).override({"run.device": words[-1], **changes})
+
+
+def test_the_command_has_options_and_names_with_spaces(tmp_path: Path) -> None:
+    text = tmp_path / "some text.txt"
+    text.write_text("all work and no play " * 200, encoding="utf-8")
+    base = recipe("characters/enrnn").override({"task.text": str(text), "model.hidden_size": 8, "model.short_size": 4} | SMALL)
+    sweep = Sweep.of("characters/enrnn", base, tmp_path)
+    sweep.extend([{"model.options.short": "renormalized"}], seeds=1)
+    folder = RunFolder.create(sweep.trials[0].config, tmp_path)
+    folder.add_record({"step": 20, "bits_per_character": 4.0})
+    assert of_command(findings(sweep).command).id == sweep.trials[0].config.id
+
+
+SMALL = {"model.negative_ones": 1, "task.length": 5, "task.batch_size": 2, "task.eval_batch_size": 2, "run.steps": 20}
+
+
+def test_points_of_several_grids_are_told_apart(tmp_path: Path) -> None:
+    """What a point does not name it has from the base, and a value has one name however it was given."""
+    sweep = small_sweep(tmp_path, ["optimizer.lr=1e-2,1e-3"])
+    sweep.extend([{"optimizer.lr": "0.01", "model.short_size": "0.25"}, {}], seeds=1)
+    standing = Standing(sweep)
+    assert standing.axes == {"optimizer.lr": ["0.0001", "1e-3", "1e-2"], "model.short_size": ["0.25", "0.5"]}
+    shown = [tuple(row.values.values()) for row in standing.rows()]
+    assert sorted(shown) == [("0.0001", "0.5"), ("1e-2", "0.25"), ("1e-2", "0.5"), ("1e-3", "0.5")]
 
 
 class Page(HTMLParser):

@@ -199,3 +199,24 @@ def test_a_failed_run_stays_visible_until_it_is_done_again(tmp_path: Path) -> No
     assert bad.errors[0].startswith("NotFiniteError: ")
     leave_error(sweep.trials[1].config, tmp_path, "WorkerDied", "two\nlines")
     assert Standing(sweep).rows()[0].status == "finished"  # a result outlives an error
+
+
+def test_seeds_for_a_sweep_are_for_its_points(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = small_sweep(tmp_path, ["optimizer.lr=1e-2,1e-3"])
+    again = ["sweep", sweep.path.name, "--runs", str(tmp_path), "--dry-run"]
+    assert main([*again, "--seeds", "3"]) == 0
+    assert "2 points, 6 runs" in capsys.readouterr().out
+    assert main([*again, "--seeds", "0"]) == 2
+    assert "--seeds takes the number of seeds, at least 1, got: 0" in capsys.readouterr().err
+
+
+def test_a_sweep_has_its_device_already(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = small_sweep(tmp_path, ["optimizer.lr=1e-2,1e-3"])
+    assert main(["sweep", sweep.path.name, "--runs", str(tmp_path), "--dry-run", "--device", "cuda"]) == 2
+    assert "has runs on cpu; --device cuda is for a recipe" in capsys.readouterr().err
+
+
+def test_an_optimiser_that_fits_one_size_is_tried_with_the_others(tmp_path: Path) -> None:
+    base = BASE.override({"optimizer.long_lr": 1e-3, "model.negative_ones": None})
+    with pytest.raises(ValueError, match=r"point 2 of 2 .*long_lr has no effect.*nothing was started"):
+        small_sweep(tmp_path, ["model.short_size=0.5,1.0"], base=base)

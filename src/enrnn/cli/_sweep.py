@@ -30,7 +30,7 @@ def add_commands(commands: Any) -> None:
     sweep.add_argument("--search-seed", metavar="N", type=int, default=0, help="of --random (default: 0)")
     sweep.add_argument("--halving", metavar="ETA", type=int, help="stop bad points early: one in ETA goes on, ETA times as far")
     sweep.add_argument(
-        "--seeds", metavar="N", type=int, default=1, help="runs of each point, with seeds of their own (default: 1)"
+        "--seeds", metavar="N", type=int, help="runs of each point, with seeds of their own (default: 1, or as many as there are)"
     )
     sweep.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], dest="changes", help="for all points")
     sweep.add_argument("--device", default="auto", help="cpu, cuda or auto (the default)")
@@ -88,9 +88,11 @@ def _sweep(options: argparse.Namespace) -> None:
     settings = changes(options)
     sweep = opened(options.recipe, settings, options.device, options.runs, options.name, options.grid, options.paper_grid)
     runner = _runner(options, sweep)
-    if options.grid or options.paper_grid or options.random is not None or not sweep.points or options.seeds > 1:
+    if options.grid or options.paper_grid or options.random is not None or not sweep.points:
         points = points_of(sweep.base, options.grid, options.paper_grid, options.random, options.search_seed)
-        sweep.extend(points, options.seeds)
+        sweep.extend(points, 1 if options.seeds is None else options.seeds)
+    elif options.seeds is not None:
+        sweep.extend([point.values for point in sweep.points], options.seeds)
     if options.halving is not None:
         if options.halving < 2:
             raise ValueError(f"--halving takes a whole number of at least 2, got: {options.halving}")

@@ -14,14 +14,15 @@ from ._data import PTB_NAME, TIMIT_NAME
 from ._found import Found
 from ._items import COPIES, ITEMS, SPEECH, ruled, sized
 from ._judging import (
-    NOT_REPRODUCED,
     UNJUDGED,
     Judgement,
     Unjudged,
     compared,
     copying_baseline,
     epochs_at,
+    joint,
     last_look,
+    lowest,
     mean_of,
     median_of,
     need,
@@ -87,8 +88,8 @@ def _spectral_rnn_lower(found: Found) -> Judgement:
     names = ["adding/enrnn", "adding/spectral_rnn", *(["adding/spectral_rnn_15k"] if found.of("adding/spectral_rnn_15k") else [])]
     last = {name: mean_of(found, name) for name in names}
     told = ", ".join(f"{titled(name, found.quick)} {last[name]:.2g}" for name in names)
-    lower = min(value for name, value in last.items() if "spectral" in name) < last["adding/enrnn"]
-    return verdict_of(lower), f"Last test MSE: {told}.{_at_another_rate(found, names[1:], last['adding/enrnn'])}"
+    verdict, close = lowest(found, min(names[1:], key=lambda name: last[name]), ["adding/enrnn"])
+    return verdict, f"Last test MSE: {told}.{close}{_at_another_rate(found, names[1:], last['adding/enrnn'])}"
 
 
 def _at_another_rate(found: Found, names: Sequence[str], ours: float) -> str:
@@ -147,8 +148,8 @@ def _best_at_copying(found: Found) -> Judgement:
     need(found, names)
     last = {name: mean_of(found, name) for name in names}
     told = ", ".join(f"{titled(name, found.quick)} {value:.3g}" for name, value in last.items())
-    best = min(last, key=lambda name: last[name])
-    return verdict_of(best == "copying/enrnn"), f"Last test cross-entropy: {told}; baseline {copying_baseline(found):.4g}."
+    verdict, note = lowest(found, "copying/enrnn", [name for name in names if name != "copying/enrnn"])
+    return verdict, f"Last test cross-entropy: {told}; baseline {copying_baseline(found):.4g}.{note}"
 
 
 def _lstm_at_baseline(found: Found) -> Judgement:
@@ -195,7 +196,8 @@ def _ptb_all(found: Found) -> Judgement:
     note = (
         "The published rows of GRU, EURNN, GORU, oRNN and nnRNN are quoted from papers with other splits; ours are on one text."
     )
-    return verdict_of(min(last, key=lambda name: last[name]) == "characters/enrnn"), f"Test bpc: {told}. {note}"
+    verdict, close = lowest(found, "characters/enrnn", [name for name in names if name != "characters/enrnn"])
+    return verdict, f"Test bpc: {told}.{close} {note}"
 
 
 def _ptb_large_lstm(found: Found) -> Judgement:
@@ -205,7 +207,7 @@ def _ptb_large_lstm(found: Found) -> Judgement:
 
 
 def _speech_lstm(found: Found) -> Judgement:
-    told, verdicts, data = [], [], set()
+    told, verdicts, data = [], {}, set()
     for enrnn, lstm, task in (
         ("speech/enrnn", "speech/lstm", "prediction"),
         ("speech/enrnn_copy", "speech/lstm_copy", "delayed copy"),
@@ -213,14 +215,15 @@ def _speech_lstm(found: Found) -> Judgement:
         if found.of(enrnn) and found.of(lstm):
             data |= {run.data for name in (enrnn, lstm) for run in found.of(name)}
             verdict, text = compared(found, enrnn, lstm, "ENRNN 374/94", "LSTM 158", "dB²")
-            verdicts.append(verdict)
+            verdicts[task] = verdict
             told.append(f"{task}: {text}")
     if not told:
         raise Unjudged("There is no run on speech: TIMIT needs a licence. Give --data FOLDER with a TIMIT tree, or a stand-in.")
     if data != {TIMIT_NAME}:
         names = ", ".join(sorted(name or "data that nobody has named" for name in data))
         return UNJUDGED, f"The runs are on {names}. There, {' '.join(told)}"
-    return (verdicts[0] if len(set(verdicts)) == 1 else NOT_REPRODUCED), " ".join(told)
+    verdict, note = joint(verdicts)
+    return verdict, f"{' '.join(told)}{note}"
 
 
 def _speech_numbers(found: Found) -> Judgement:
@@ -276,10 +279,8 @@ def _renormalizing(found: Found) -> Judgement:
             told.append(f"{task}: {text}{extra}")
     if not told:
         raise Unjudged("There is no pair of runs to compare: run enrnn paper figure-gradient-rule.")
-    judged = [task for task, verdict in verdicts.items() if verdict != UNJUDGED]
-    if 0 < len(judged) < len(verdicts):
-        told.append(f"Judged by {judged[0]} alone.")
-    return (verdict_of(NOT_REPRODUCED not in verdicts.values()) if judged else UNJUDGED), " ".join(told)
+    verdict, note = joint(verdicts)
+    return verdict, f"{' '.join(told)}{note}"
 
 
 def _spectral_norm(found: Found) -> Judgement:

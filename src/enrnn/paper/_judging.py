@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ._found import Found, Run
@@ -60,6 +60,23 @@ def compared(found: Found, ours: str, other: str, ours_label: str, other_label: 
             ranges = " and ".join(f"{least:.2g} to {most:.2g}" for least, most in zip(lower, higher, strict=True))
             return UNJUDGED, f"{told} In the last tenth of their steps they waver, from {ranges}."
     return verdict_of(means[0] < means[1]), told
+
+
+def lowest(found: Found, ours: str, others: Sequence[str]) -> Judgement:
+    """Whether a run ends lower than each of the others; in words, only those that it cannot be told apart from."""
+    each = {other: compared(found, ours, other, ours, other) for other in others}
+    verdicts = {verdict for verdict, _ in each.values()}
+    if NOT_REPRODUCED in verdicts:
+        return NOT_REPRODUCED, ""
+    told = " ".join(why for verdict, why in each.values() if verdict == UNJUDGED)
+    return (UNJUDGED, f" {told}") if told else (REPRODUCED, "")
+
+
+def joint(verdicts: Mapping[str, str]) -> Judgement:
+    """Of a claim about several tasks: it must hold on each that can be judged. In words, which was the only one."""
+    judged = [task for task, verdict in verdicts.items() if verdict != UNJUDGED]
+    note = f" Judged by {judged[0]} alone." if len(judged) == 1 < len(verdicts) else ""
+    return (verdict_of(NOT_REPRODUCED not in verdicts.values()) if judged else UNJUDGED), note
 
 
 def late(run: Run) -> list[float]:

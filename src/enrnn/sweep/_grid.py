@@ -46,13 +46,13 @@ class Between:
     whole: bool
 
     def draw(self, uniform: float) -> str:
-        """The value at `uniform` in [0, 1): a whole number between whole ends, else four digits."""
+        """The value at `uniform` in [0, 1): a whole number between whole ends, else a fraction, 1.0 and never 1."""
         above = 1 if self.whole else 0
         if self.log:
             value = self.low * ((self.high + above) / self.low) ** uniform
         else:
             value = self.low + uniform * (self.high + above - self.low)
-        return str(min(math.floor(value), int(self.high))) if self.whole else f"{value:.4g}"
+        return str(min(math.floor(value), int(self.high))) if self.whole else str(float(f"{value:.4g}"))
 
 
 Values = list[str] | Between

@@ -47,7 +47,7 @@ def page(found: Findings) -> str:
     measure = sweep.measure
     best = found.best.score
     title = html.escape(f"{sweep.recipe}: {sweep.path.name}")
-    figures = "".join(_figure(profile, found) for profile in found.profiles)
+    figures = "".join(_figure(profile, found) for profile in found.profiles if any(profile.best))
     maps = "".join(_map(one, other, found) for one, other in _pairs(found.profiles))
     better = "less" if measure.direction == "min" else "more"
     return f"""<!doctype html>

@@ -44,12 +44,12 @@ def planned(base: Config, points: Sequence[Point], seeds: int) -> tuple[list[Pla
 
 
 class _Check:
-    """Builds each different network and optimiser once, on the CPU, with the data that they are for."""
+    """Builds each different network, and each optimiser for it, once, on the CPU, with the data that they are for."""
 
     def __init__(self) -> None:
         self._data: dict[Task, Data] = {}
         self._networks: dict[tuple[Task, ModelSettings], Network] = {}
-        self._optimizers: set[tuple[str, OptimizerSettings]] = set()
+        self._optimizers: set[tuple[Task, ModelSettings, OptimizerSettings]] = set()
 
     def steps(self, config: Config) -> int:
         """How many the run will take, if nothing about it is wrong."""
@@ -60,9 +60,9 @@ class _Check:
         if built not in self._networks:
             with torch.random.fork_rng(devices=[]):
                 self._networks[built] = Network(config.model, data)
-        if (config.model.network, config.optimizer) not in self._optimizers:
+        if (*built, config.optimizer) not in self._optimizers:
             build_optimizers(self._networks[built], config.optimizer)
-            self._optimizers.add((config.model.network, config.optimizer))
+            self._optimizers.add((*built, config.optimizer))
         if config.run.steps is not None:
             return config.run.steps
         return (config.run.epochs or 0) * len(data.order("train"))

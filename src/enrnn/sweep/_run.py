@@ -58,6 +58,8 @@ def opened(
             raise ValueError(f"unknown recipe {name!r} ({nearest(name, RECIPES)}), and {error}") from None
         if changes or sweep_name:
             raise ValueError(f"{sweep.path} has its settings already; --set, --data, --text and --name are for a recipe")
+        if device not in ("auto", sweep.base.run.device):
+            raise ValueError(f"{sweep.path} has runs on {sweep.base.run.device}; --device {device} is for a recipe")
         return sweep
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     axes = (paper_axes(recipe(name)) if paper else {}) | dict(map(axis, grids))

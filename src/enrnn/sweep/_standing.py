@@ -4,10 +4,11 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ._grid import Point, ordered
 from ._outcome import Outcome, outcome
+from ._spelling import settings, spelt
 from ._sweep import Sweep, SweepPoint
 
 ORDER = ("running", "finished", "failed", "paused", "waiting")
@@ -45,13 +46,15 @@ class Standing:
 
     def __init__(self, sweep: Sweep) -> None:
         self.sweep = sweep
-        self.points = sweep.points
-        self.axes = {key: values for key, values in self._axes().items() if len(values) > 1}
+        self.points = _complete(sweep.points)
+        self.axes = self._axes()
         self._finished: dict[str, Outcome] = {}
 
     def _axes(self) -> dict[str, list[str]]:
-        keys = dict.fromkeys(key for point in self.points for key in point.values)
-        return ordered(list(keys), [point.values for point in self.points])
+        """What the points differ in."""
+        points = [point.values for point in self.points]
+        found = ordered(list(dict.fromkeys(key for values in points for key in values)), points)
+        return {key: values for key, values in found.items() if len(values) > 1 or any(key not in point for point in points)}
 
     def rows(self, running: Set[str] = frozenset()) -> list[Row]:
         """Best first; among finished and unfinished alike, since what leads is what one wants to see."""
@@ -80,6 +83,28 @@ class Standing:
         if now.status == "finished":
             self._finished[folder.path.name] = now
         return now
+
+
+def _complete(points: list[SweepPoint]) -> list[SweepPoint]:
+    """The points with a value for each setting that any of them names, and every value spelt in one way.
+
+    Points that came with different grids name different settings; what one does not name it has all the same, from the base.
+    A share stays a share: what it comes to depends on the other settings.
+    """
+    keys = dict.fromkeys(key for point in points for key in point.values)
+    spelling: dict[tuple[str, str], str] = {}
+    complete = []
+    for point in points:
+        own, values = settings(point.trials[0].config), {}
+        for key in keys:
+            given = point.values.get(key)
+            if given is not None and given.endswith("%"):
+                values[key] = given
+            elif key in own:
+                text = spelt(own[key])
+                values[key] = spelling.setdefault((key, text), text if given is None else given)
+        complete.append(replace(point, values=values))
+    return complete
 
 
 def _status(now: Outcome, running: bool) -> str:

@@ -1,6 +1,7 @@
 """What a sweep has found: the metric against each setting, the best point, and how flat the optimum is."""
 
 import math
+import shlex
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from ..training import RunError
 from ..training._container import replace
 from ._grid import as_number
+from ._spelling import settings, spelt
 from ._standing import Row, Standing
 from ._sweep import Sweep
 from ._table import aligned, summary, table
@@ -62,15 +64,13 @@ class Findings:
     @property
     def command(self) -> str:
         """What does the best point's run again, as a command."""
-        trial, base = self.best.point.trials[0].config.as_dict(), self.standing.sweep.base.as_dict()
-        recipe = _recipe_settings(self.standing.sweep.recipe)
-        changed = [
-            f"--set {section}.{name}={'none' if value is None else value}"
-            for section in ("task", "model", "optimizer", "run")
-            for name, value in trial[section].items()
-            if value != recipe[section].get(name, base[section][name]) and (section, name) != ("run", "device")
-        ]
-        return " ".join(["enrnn train", self.standing.sweep.recipe, *changed, f"--device {trial['run']['device']}"])
+        from ..recipes import recipe
+
+        name = self.standing.sweep.recipe
+        trial, stated = settings(self.best.point.trials[0].config), settings(recipe(name))
+        device = trial.pop("run.device")
+        changed = [f"{path}={spelt(value)}" for path, value in trial.items() if path not in stated or stated[path] != value]
+        return " ".join(["enrnn train", name, *(f"--set {shlex.quote(one)}" for one in changed), f"--device {device}"])
 
 
 def findings(sweep: Sweep) -> Findings:
@@ -135,10 +135,3 @@ def _percent(found: Findings, score: float | None) -> str:
 def _best(rows: Sequence[Row], key: str, value: str) -> Row | None:
     """The first of them, since the best is first."""
     return next((row for row in rows if row.values.get(key) == value), None)
-
-
-def _recipe_settings(name: str) -> dict[str, dict[str, object]]:
-    from ..recipes import recipe
-
-    settings = recipe(name).as_dict()
-    return {section: settings[section] for section in ("task", "model", "optimizer", "run")}
