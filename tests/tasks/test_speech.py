@@ -39,6 +39,7 @@ def test_the_defaults_are_the_papers(folder: Path) -> None:
     assert (data.input, data.output_size, data.reads, data.metric, data.direction) == (Features(129), 129, "all", "mse", "min")
     assert data.sizes == {"train": 5, "valid": 3, "test": 4}
     assert data.names["valid"] == ["valid/000.wav", "valid/001.wav", "valid/002.wav"]
+    assert data.source == f"recordings in {folder.name}, 5/3/4 utterances (not TIMIT)"
 
 
 @pytest.mark.parametrize("variant", ["predict", "copy"])
@@ -167,6 +168,7 @@ def test_timit_is_padded_to_the_longest_of_all_of_test(tmp_path: Path) -> None:
         longer = 5000 if "MZZZ0" in file.parts else 0
         file.write_bytes(sphere(noise(1000 + longer, seed=len(file.name)), 8000))
     data = Speech(data=str(tmp_path), complete=False, batch_size=4).load()
+    assert data.source == "a part of TIMIT, 16/8/8 utterances"
     assert data.sizes == {"train": 16, "valid": 8, "test": 8}
     assert data.lengths == {"train": 11, "valid": 50, "test": 50}
     with pytest.raises(ValueError, match="is not all of TIMIT"):

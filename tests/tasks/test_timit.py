@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,3 +112,65 @@ def test_a_link_that_leads_back_is_followed_once(tmp_path: Path) -> None:
     folder = grow(tmp_path, train=["maaa0"], test=[DEV_SPEAKERS[0], CORE_SPEAKERS[0]])
     (folder / "TRAIN" / "DR1" / "loop").symlink_to(folder / "TRAIN", target_is_directory=True)
     assert len(listing(folder, complete=False).splits["train"]) == 8
+
+
+def test_a_folder_that_cannot_be_read_is_named_and_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = grow(tmp_path, train=["maaa0", "mbbb0"], test=[DEV_SPEAKERS[0], CORE_SPEAKERS[0]])
+    scandir = os.scandir
+
+    def denied(place: str) -> Any:
+        if Path(place).name == closed:
+            raise PermissionError(13, "Permission denied", str(place))
+        return scandir(place)
+
+    monkeypatch.setattr("os.scandir", denied)
+    monkeypatch.setattr("os.listdir", lambda place: [entry.name for entry in denied(place)])
+    for closed in ("MBBB0", folder.name):
+        with pytest.raises(PermissionError, match=f"cannot read the folder .*{closed}: Permission denied"):
+            listing(folder, complete=False)
+
+
+def test_what_begins_with_a_dot_is_no_recording(tmp_path: Path) -> None:
+    folder = grow(tmp_path, train=["maaa0"], test=[DEV_SPEAKERS[0], CORE_SPEAKERS[0]])
+    expected = listing(folder, complete=False)
+    for file in list(folder.rglob("*.WAV")):
+        file.with_name(f"._{file.name}").touch()
+    hidden = folder / "TRAIN" / ".AppleDouble"
+    hidden.mkdir()
+    (hidden / "SX9.WAV").touch()
+    assert listing(folder, complete=False) == expected
+
+
+@pytest.mark.parametrize("called", ["timit", "TIMIT", "Timit"])
+def test_letter_case_does_not_say_which_of_two_corpora_is_taken(tmp_path: Path, called: str) -> None:
+    for split in ("train", "valid", "test"):
+        (tmp_path / "speech" / split).mkdir(parents=True)
+        (tmp_path / "speech" / split / "a.wav").touch()
+    other = tmp_path / called
+    other.mkdir()
+    assert listing(tmp_path).home == tmp_path / "speech", "a folder without recordings is no corpus"
+    grow(other, train=["maaa0"], test=[DEV_SPEAKERS[0], CORE_SPEAKERS[0]])
+    assert listing(tmp_path, complete=False).home == other, "TIMIT rather than what stands in for it"
+    (other / "valid").mkdir()
+    with pytest.raises(ValueError, match=f"({called}|speech) and .*(speech|{called}) may both be meant"):
+        listing(tmp_path, complete=False)
+
+
+def test_splits_that_differ_in_letter_case_alone_are_refused(tmp_path: Path) -> None:
+    for split in ("TRAIN", "train", "test"):
+        (tmp_path / split).mkdir(exist_ok=True)
+    if len(list(tmp_path.iterdir())) < 3:
+        pytest.skip("a file system on which letter case means nothing")
+    with pytest.raises(ValueError, match=r"TRAIN and .*train differ in letter case alone"):
+        listing(tmp_path)
+
+
+def test_what_the_recordings_are_is_told(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert listing(tree).source == "TIMIT"
+    part = grow(tmp_path / "part", train=["maaa0"], test=[DEV_SPEAKERS[0], CORE_SPEAKERS[0]])
+    assert listing(part, complete=False).source == "a part of TIMIT, 8/8/8 utterances"
+    for split in ("train", "valid", "test"):
+        (tmp_path / "mine" / split).mkdir(parents=True)
+        (tmp_path / "mine" / split / "a.wav").touch()
+    monkeypatch.chdir(tmp_path / "mine")
+    assert listing(Path()).source == "recordings in mine, 1/1/1 utterances (not TIMIT)"

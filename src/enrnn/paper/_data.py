@@ -1,15 +1,14 @@
 """Which data there are, and what they are called: a stand-in must not pass for the paper's."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 from ..tasks._task import DATA_VARIABLE, data_folder
-from ..tasks._timit import listing
+from ..tasks._timit import TIMIT, listing
 
 PTB = "c65a5a01c1ae37596d689925e6e97d409468a1a9e45b309fdf2ba5b0ad2b3659"
 """The fingerprint of the Penn Treebank in Mikolov's files, as `enrnn.tasks.Characters` takes it."""
 
-PTB_NAME, PYTHON_NAME, TIMIT_NAME = "Penn Treebank", "Python's standard library (not the Penn Treebank)", "TIMIT"
+PTB_NAME, PYTHON_NAME, TIMIT_NAME = "Penn Treebank", "Python's standard library (not the Penn Treebank)", TIMIT
 
 
 class Available(NamedTuple):
@@ -35,13 +34,7 @@ def speech(folder: str | None) -> Available:
     found = data_folder(folder)
     if found is None:
         return Available(None, f"there is no speech: give --data FOLDER or set {DATA_VARIABLE}; it must hold a TIMIT tree")
-    home = next(
-        (entry for entry in sorted(found.iterdir()) if entry.name.lower() in ("timit", "speech") and entry.is_dir()), found
-    )
     try:
-        splits = listing(home).splits
+        return Available(listing(found).source)
     except (ValueError, OSError) as error:
         return Available(None, f"there is no speech: {error}")
-    counts = "/".join(str(len(splits[split])) for split in ("train", "valid", "test"))
-    own = {entry.name.lower() for entry in home.iterdir() if entry.is_dir()}
-    return Available(f"recordings in {Path(home).name}, {counts} utterances (not TIMIT)" if "valid" in own else TIMIT_NAME)

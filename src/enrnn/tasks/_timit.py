@@ -3,12 +3,16 @@
 import os
 from collections import defaultdict
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
+TIMIT = "TIMIT"
+"""What all of it is called, and nothing else."""
 AUDIO = {".wav", ".sph", ".nist", ".flac"}
 TRAIN_SPEAKERS = 462
 SENTENCES = 8
 """A speaker's, without the two that everyone speaks (SA1 and SA2)."""
+COMPLETE = (3696, 400, 192)
+"""Utterances to train, validate and test with."""
 
 # fmt: off
 DEV_SPEAKERS = (
@@ -25,23 +29,59 @@ CORE_SPEAKERS = (
 
 
 class Listing(NamedTuple):
+    home: Path
+    """The folder that names are relative to."""
     splits: dict[str, list[Path]]
     rest: list[Path]
     """Recordings in no split, whose lengths count for the padding nevertheless."""
+    source: str
+    """What they are, for people: a stand-in must not pass for TIMIT."""
 
 
 def listing(folder: Path, *, complete: bool = True) -> Listing:
-    """The recordings under `folder`: a TIMIT tree (TRAIN and TEST), or any audio in folders train, valid and test."""
-    inside = {entry.name.lower(): entry for entry in sorted(folder.iterdir(), reverse=True) if entry.is_dir()}
-    if {"train", "valid", "test"} <= inside.keys():
-        splits = {split: _audio(inside[split]) for split in ("train", "valid", "test")}
-        if empty := [split for split, files in splits.items() if not files]:
-            kinds = ", ".join(sorted(AUDIO))
-            raise ValueError(f"no audio ({kinds}) in {' and '.join(str(inside[split]) for split in empty)}")
-        return Listing(splits, [])
-    if {"train", "test"} <= inside.keys():
-        return _timit(folder, inside["train"], inside["test"], complete)
-    raise FileNotFoundError(f"{folder} has neither a TIMIT tree (folders TRAIN and TEST) nor the folders train, valid and test")
+    """The recordings of a TIMIT tree (TRAIN and TEST), or any audio in folders train, valid and test.
+
+    `folder` is one of these, or holds one that is called timit or speech. Of several the only TIMIT tree is taken.
+    """
+    home = _home(folder)
+    inside = _parts(home)
+    if _is_timit(inside):
+        return _timit(home, inside["train"], inside["test"], complete)
+    if not {"train", "valid", "test"} <= inside.keys():
+        raise FileNotFoundError(f"{home} has neither a TIMIT tree (folders TRAIN and TEST) nor the folders train, valid and test")
+    splits = {split: _audio(inside[split]) for split in ("train", "valid", "test")}
+    if empty := [split for split, files in splits.items() if not files]:
+        kinds = ", ".join(sorted(AUDIO))
+        raise ValueError(f"no audio ({kinds}) in {' and '.join(str(inside[split]) for split in empty)}")
+    return Listing(home, splits, [], f"recordings in {_name(home)}, {_counts(splits)} utterances (not TIMIT)")
+
+
+def _home(folder: Path) -> Path:
+    """Where the corpus is. Letter case decides nothing: it is not for the order of names to say which data are taken."""
+    named = sorted(entry for entry in _entries(folder) if entry.name.lower() in ("timit", "speech") and entry.is_dir())
+    parts = {home: _parts(home) for home in (folder, *named)}
+    corpora = [home for home, inside in parts.items() if {"train", "test"} <= inside.keys()]
+    chosen = [home for home in corpora if _is_timit(parts[home])] or corpora or named or [folder]
+    if len(chosen) > 1:
+        raise ValueError(f"{' and '.join(map(str, chosen))} may both be meant by {folder}: name the one that is")
+    return chosen[0]
+
+
+def _parts(home: Path) -> dict[str, Path]:
+    """Its folders train, valid and test, in whatever letter case."""
+    parts: dict[str, Path] = {}
+    for entry in sorted(_entries(home)):
+        part = entry.name.lower()
+        if part not in ("train", "valid", "test") or not entry.is_dir():
+            continue
+        if part in parts:
+            raise ValueError(f"{parts[part]} and {entry} differ in letter case alone: which is meant?")
+        parts[part] = entry
+    return parts
+
+
+def _is_timit(inside: dict[str, Path]) -> bool:
+    return inside.keys() == {"train", "test"}
 
 
 def _timit(folder: Path, train: Path, test: Path, complete: bool) -> Listing:
@@ -68,7 +108,9 @@ def _timit(folder: Path, train: Path, test: Path, complete: bool) -> Listing:
     if empty := [split for split, files in splits.items() if not files]:
         raise ValueError(f"{folder} has no recordings for the split {' and '.join(map(repr, empty))}")
     used = {*DEV_SPEAKERS, *CORE_SPEAKERS}
-    return Listing(splits, [file for name in sorted(testing) if name not in used for file in testing[name]])
+    rest = [file for name in sorted(testing) if name not in used for file in testing[name]]
+    whole = tuple(map(len, splits.values())) == COMPLETE
+    return Listing(folder, splits, rest, TIMIT if whole else f"a part of TIMIT, {_counts(splits)} utterances")
 
 
 def _speakers(folder: Path) -> dict[str, list[Path]]:
@@ -85,13 +127,37 @@ def _speakers(folder: Path) -> dict[str, list[Path]]:
 
 
 def _audio(folder: Path) -> list[Path]:
-    """In all folders below, through links as well, but none twice."""
+    """In all folders below, through links as well, but none twice. What begins with a dot is no recording.
+
+    (macOS puts a `._SX37.WAV` beside SX37.WAV on disks that are not its own.)
+    """
     files: list[Path] = []
     seen: set[str] = set()
-    for home, folders, names in os.walk(folder, followlinks=True):
+    for home, folders, names in os.walk(folder, followlinks=True, onerror=_unreadable):
         if (place := os.path.realpath(home)) in seen:
             folders.clear()
             continue
         seen.add(place)
-        files += [Path(home, name) for name in names if Path(name).suffix.lower() in AUDIO]
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        files += [Path(home, name) for name in names if not name.startswith(".") and Path(name).suffix.lower() in AUDIO]
     return sorted(files)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError as error:
+        _unreadable(error)
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    raise type(error)(f"cannot read the folder {error.filename}: {error.strerror}") from None
+
+
+def _counts(splits: dict[str, list[Path]]) -> str:
+    return "/".join(str(len(splits[split])) for split in ("train", "valid", "test"))
+
+
+def _name(folder: Path) -> str:
+    """Its last part, of `.` as well."""
+    return os.path.basename(os.path.abspath(folder))

@@ -53,7 +53,7 @@ class Speech(Task):
 
     Arguments:
         data: a TIMIT tree, or a folder with folders train, valid and test; SPHERE, RIFF or FLAC, 8 or 16 kHz, 16 bits. Or a
-            folder with a folder `timit` or `speech` of that kind. None takes ENRNN_DATA.
+            folder with a folder `timit` or `speech` of that kind, TIMIT rather than another. None takes ENRNN_DATA.
         cache: a folder for computed features, keyed by the content of all recordings; None computes them each time.
         complete: whether a TIMIT tree must be whole: 3696/400/192 utterances. If not, the speakers there are make the splits.
     """
@@ -82,14 +82,11 @@ class Speech(Task):
         folder = data_folder(self.data)
         if folder is None:
             raise FileNotFoundError(f"no data folder: {GIVE_DATA}; it must hold a TIMIT tree")
-        home = next(
-            (entry for entry in sorted(folder.iterdir()) if entry.name.lower() in ("timit", "speech") and entry.is_dir()), folder
-        )
-        recordings = listing(home, complete=self.complete)
+        recordings = listing(folder, complete=self.complete)
         if len(recordings.splits["train"]) < self.batch_size:
             found = len(recordings.splits["train"])
             raise ValueError(f"batch_size must be at most the number of training utterances, {found}, got: {self.batch_size}")
-        corpus = _corpus(home, recordings, Path(self.cache) if self.cache is not None else None)
+        corpus = _corpus(recordings, Path(self.cache) if self.cache is not None else None)
         return SpeechData(self, corpus, torch.device(device))
 
 
@@ -104,6 +101,7 @@ class SpeechData(Data):
     def __init__(self, settings: Speech, corpus: "_Corpus", device: torch.device) -> None:
         sizes = {split: len(names) for split, names in corpus.names.items()}
         super().__init__(sizes, settings.batch_size, settings.eval_batch_size, settings.seed, device)
+        self.source = corpus.source
         self.fingerprint = corpus.key
         self.names = corpus.names
         """Each utterance's file, relative to the folder."""
@@ -190,6 +188,7 @@ class SpeechData(Data):
 
 
 class _Corpus(NamedTuple):
+    source: str
     key: str
     names: dict[str, list[str]]
     samples: Tensor
@@ -202,7 +201,8 @@ class _Corpus(NamedTuple):
     """Frames in the longest recording that is in no split."""
 
 
-def _corpus(folder: Path, recordings: Listing, cache: Path | None) -> _Corpus:
+def _corpus(recordings: Listing, cache: Path | None) -> _Corpus:
+    folder = recordings.home
     names = {split: [file.relative_to(folder).as_posix() for file in files] for split, files in recordings.splits.items()}
     groups = {**recordings.splits, "rest": recordings.rest}
     key = _key(folder, groups)
@@ -217,7 +217,9 @@ def _corpus(folder: Path, recordings: Listing, cache: Path | None) -> _Corpus:
         tensors = _computed(folder, groups)
         if file is not None:
             _cache.save(file, tensors)
-    return _Corpus(key, names, tensors["samples"], tensors["samples_in"], tensors["frames"], int(tensors["longest_rest"]))
+    return _Corpus(
+        recordings.source, key, names, tensors["samples"], tensors["samples_in"], tensors["frames"], int(tensors["longest_rest"])
+    )
 
 
 def _key(folder: Path, groups: Mapping[str, list[Path]]) -> str:
