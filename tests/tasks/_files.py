@@ -103,8 +103,17 @@ class FlacWriter:
                 text += "0" * (folded >> parameter) + "1" + low
         self._frame(samples, text)
 
-    def content(self, *, channels: int = 1, width: int = 16, md5: bytes | None = None, padding: bool = True) -> bytes:
-        fields = self.rate << 44 | (channels - 1) << 41 | (width - 1) << 36 | len(self.samples)
+    def content(
+        self,
+        *,
+        channels: int = 1,
+        width: int = 16,
+        md5: bytes | None = None,
+        padding: bool = True,
+        announced: int | None = None,
+    ) -> bytes:
+        count = len(self.samples) if announced is None else announced
+        fields = self.rate << 44 | (channels - 1) << 41 | (width - 1) << 36 | count
         digest = hashlib.md5(struct.pack(f"<{len(self.samples)}h", *self.samples)).digest() if md5 is None else md5
         info = struct.pack(">HH", 16, 65535) + bytes(6) + fields.to_bytes(8, "big") + digest
         metadata = bytes([0 if padding else 0x80]) + len(info).to_bytes(3, "big") + info

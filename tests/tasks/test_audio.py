@@ -143,6 +143,16 @@ def test_a_changed_bit_of_a_flac_frame_is_noticed_without_the_md5() -> None:
         assert refusal(bytes(changed)).startswith(("damaged", "cut off"))
 
 
+def test_a_flac_file_with_more_samples_than_announced_is_refused_without_the_md5() -> None:
+    """Whether the announced ones end with a frame or within one. None announced means that their number was not known."""
+    writer = flac_of_everything()
+    whole = len(writer.samples)
+    for announced in (16, 17, 16 + 50, whole - 64, whole - 1):
+        message = f"{announced} FLAC samples announced, more there"
+        assert message in refusal(writer.content(md5=bytes(16), announced=announced))
+    assert decode(writer.content(md5=bytes(16), announced=0)).samples.tolist() == writer.samples
+
+
 Maker = Callable[[Tensor], bytes]
 MAKERS: dict[str, Maker] = {"sphere": sphere, "riff": riff, "flac": lambda _: flac_of_everything().content()}
 

@@ -12,6 +12,8 @@ from sys import byteorder
 
 BLOCK_SIZES = {1: 192, **{code: 576 << (code - 2) for code in range(2, 6)}, **{code: 256 << (code - 8) for code in range(8, 16)}}
 FIXED_PREDICTORS: tuple[tuple[int, ...], ...] = ((), (1,), (2, -1), (3, -3, 1), (4, -6, 4, -1))
+SYNC = f"{0x7FFC:b}"
+"""What every frame begins with; a tag that some programs put behind the frames does not."""
 REMAINDERS = [reduce(lambda rest, _: rest << 1 ^ (rest >> 15) * 0x18005, range(8), byte << 8) for byte in range(256)]
 """Of each byte, eight places up, by the polynomial of a frame's checksum."""
 
@@ -43,6 +45,8 @@ def decode(content: bytes) -> tuple[list[int], int]:
         samples.extend(block)
     if len(samples) < announced:
         raise ValueError(f"cut off: {announced} FLAC samples announced, {len(samples)} there")
+    if announced and (len(samples) > announced or bits.text.startswith(SYNC, bits.place)):
+        raise ValueError(f"damaged: {announced} FLAC samples announced, more there")
     little = array("h", samples)
     if byteorder == "big":
         little.byteswap()
@@ -81,7 +85,7 @@ class _Bits:
 
 def _frame(bits: _Bits) -> list[int]:
     start = bits.place // 8
-    if bits.number(15) != 0x7FFC:
+    if bits.number(15) != int(SYNC, 2):
         raise ValueError(f"damaged: no FLAC frame where one should begin, at bit {bits.place - 15} of the frames")
     bits.number(1)
     size_code, rate_code, channel_code, width_code = bits.number(4), bits.number(4), bits.number(4), bits.number(3)
