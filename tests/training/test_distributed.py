@@ -14,8 +14,10 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from enrnn.tasks import Speech
 from enrnn.training import Config, ModelSettings, OptimizerSettings, StoppedError, Watch, train
 from tests._record import Recorder
+from tests.tasks._files import speech_folder
 from tests.training._runs import differences, outcome, text_task, tiny
 
 WORLD = 2
@@ -27,6 +29,7 @@ def configs(folder: Path) -> dict[str, Config]:
     return {
         "adding": tiny(),
         "text": tiny(text_task(folder), ModelSettings("lstm", hidden_size=5, embedding=True), OptimizerSettings("adam", lr=1e-2)),
+        "speech": tiny(Speech(data=str(folder / "speech"), normalization="valid", batch_size=4, eval_batch_size=2)),
     }
 
 
@@ -61,12 +64,13 @@ def worker(rank: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ddp")
+    speech_folder(folder / "speech")  # of several lengths, so that the processes' halves of a batch do not count the same
     configs(folder)
     mp.spawn(worker, args=(str(folder),), nprocs=WORLD)
     return folder
 
 
-@pytest.mark.parametrize("name", ["adding", "text"])
+@pytest.mark.parametrize("name", ["adding", "text", "speech"])
 def test_two_processes_end_where_one_does_with_the_joint_batch(name: str, folder: Path, record: Recorder) -> None:
     config = configs(folder)[name]
     train(config, folder / "one")
@@ -86,7 +90,7 @@ def test_two_processes_end_where_one_does_with_the_joint_batch(name: str, folder
     assert worst <= 25 * 25 * torch.finfo(torch.float32).eps
 
 
-@pytest.mark.parametrize("name", ["adding", "text"])
+@pytest.mark.parametrize("name", ["adding", "text", "speech"])
 def test_a_signal_to_one_of_them_stops_both_and_they_go_on_to_the_bit(name: str, folder: Path) -> None:
     config = configs(folder)[name]
     two, stopped = (outcome(folder / which / config.folder_name) for which in ("two", "stopped"))

@@ -137,6 +137,13 @@ class Data(ABC):
     def loss(self, outputs: Tensor, batch: Batch) -> Tensor:
         """The scalar that training lessens."""
 
+    def counted(self, batch: Batch) -> Tensor | None:
+        """What the loss is a mean over, where batches of one size differ in that; None where they do not.
+
+        By this the losses of a batch's parts, in several processes, come to that of the batch.
+        """
+        return None
+
     @abstractmethod
     def tally(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         """float64 sums over the batch, to be added up over a split. They are taken of the outputs in float64."""

@@ -142,6 +142,10 @@ class SpeechData(Data):
         error = self._squared_error(outputs, batch)
         return (error * weights).sum() / (self._entries(weights) if self._padded else weights.sum() * BINS)
 
+    def counted(self, batch: Batch) -> Tensor | None:
+        """The frames that count, by the normalisation "valid"; the entries of a padded batch go by its size."""
+        return None if self._padded else _weights(batch).sum()
+
     def tally(self, outputs: Tensor, batch: Batch) -> dict[str, Tensor]:
         weights = _weights(batch)
         error = self._squared_error(outputs.to(torch.float64), batch)

@@ -1,8 +1,9 @@
 """Several processes on one run: `torchrun --standalone --nproc-per-node 2 -m enrnn train …`.
 
 Process r of w takes the columns r, r + w, r + 2w, … of every batch, so that the joint batch is the one a single process would
-have seen, and a carried state stays with its column. Gradients are averaged by torch's DistributedDataParallel. All processes
-hold the same weights and evaluate the whole split; process 0 writes.
+have seen, and a carried state stays with its column. Gradients are averaged by torch's DistributedDataParallel, those of a loss
+over what counts in a batch by how much of that each process has. All processes hold the same weights and evaluate the whole
+split; process 0 writes.
 """
 
 import contextlib
@@ -52,6 +53,12 @@ class Processes:
         shares = [torch.empty_like(state) for _ in range(self.count)]
         dist.all_gather(shares, state.contiguous())
         return torch.stack(shares, dim=2).flatten(1, 2)
+
+    def weighted(self, loss: Tensor, counted: Tensor | None) -> Tensor:
+        """`loss`, a mean over `counted`, such that the processes' mean of it, and of its gradient, is that of the joint batch."""
+        if self.alone or counted is None:
+            return loss
+        return loss * (counted / self.mean(counted))
 
     def mean(self, value: Tensor) -> Tensor:
         """Over all processes; each has the same then."""

@@ -143,7 +143,7 @@ class Step:
                 state = self._state()
             all_is_read()
             outputs, final = self._module(batch.inputs, state)
-        loss = self.data.loss(outputs, batch)
+        loss = self._processes.weighted(self.data.loss(outputs, batch), self.data.counted(batch))
         sum(self._penalties(), loss).backward()  # type: ignore[no-untyped-call]
         for carried, last in zip(self._carried, final, strict=False):
             carried.copy_(last.detach())
