@@ -11,7 +11,7 @@ from enrnn.paper._claims import judged
 from enrnn.paper._data import TIMIT_NAME
 from enrnn.paper._items import sized
 from enrnn.paper._published import LONG_96, TOTAL_160
-from enrnn.paper._tables import _adding_cells
+from enrnn.paper._tables import _adding_cells, tables
 from tests.paper._made_up import found, look, made_up
 
 HEAT = [[1.0, 0.0], [0.9, 1.0]]
@@ -205,6 +205,16 @@ def test_a_stand_in_for_speech_is_reported_as_what_it_is() -> None:
     assert got == "cannot be judged"
     assert "a stand-in" in why
     assert "5" in why
+
+
+def test_a_score_that_leaves_utterances_out_says_so() -> None:
+    scores = {"means": {"segsnr": 4.8}, "reasons": {}, "scored": {"segsnr": 190, "stoi": 192}}
+    failed = {"segsnr": ["test/a.wav: silence", "test/b.wav: silence"], "stoi": []}
+    run = made_up("speech/enrnn", 5.0, data=TIMIT_NAME, scores={**scores, "failed": failed})
+    table = tables(found(run, made_up("speech/lstm", 8.0, data=TIMIT_NAME, scores=scores)), ["table2"], quick=False)[0]
+    notes = [row["note"] for row in table["rows"] if "could not be taken" in row["note"]]
+    assert len(notes) == 1
+    assert notes[0].endswith("SegSNR could not be taken of 2 in 192 utterances.")
 
 
 def test_a_failed_run_is_named() -> None:

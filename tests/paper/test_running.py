@@ -15,11 +15,13 @@ import torch
 
 from enrnn.cli import main
 from enrnn.paper import collect, configured, perform
-from enrnn.paper._measure import measures, stops
+from enrnn.paper._measure import measures, speech_scores, stops
 from enrnn.paper._work import Job, do
 from enrnn.recipes import recipe
+from enrnn.tasks import Speech
 from enrnn.training import RunFolder, train
-from tests.training._runs import differences, outcome
+from tests.tasks._files import riff, speech_folder
+from tests.training._runs import differences, outcome, tiny
 
 README = Path(__file__).parents[2] / "README.md"
 SMALL = {
@@ -154,3 +156,16 @@ def test_without_runs_there_is_still_a_page(tmp_path: Path) -> None:
     verdicts = {claim["verdict"] for claim in results["claims"]}
     assert verdicts == {"cannot be judged", "not reproduced"}  # the parameter counts need no run
     assert list((tmp_path / "none").iterdir()) == []
+
+
+def test_utterances_without_a_score_are_counted_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("scipy")
+    data = speech_folder(tmp_path / "speech")
+    (data / "test" / "001.wav").write_bytes(riff(torch.zeros(2000, dtype=torch.int16)))
+    monkeypatch.setattr("enrnn.paper._measure.available", lambda: {"segsnr": None, "stoi": "is not wanted"})
+    config = tiny(Speech(data=str(data), batch_size=2, eval_batch_size=2), steps=2)
+    train(config, tmp_path / "runs")
+    scores = speech_scores(config, RunFolder(tmp_path / "runs" / config.folder_name))
+    assert scores["scored"] == {"segsnr": 3}
+    assert scores["failed"] == {"segsnr": ["test/001.wav: no active speech in the reference"]}
+    assert scores["means"].keys() == {"segsnr"}

@@ -130,8 +130,9 @@ def speech_scores(config: Config, folder: RunFolder) -> dict[str, Any]:
     for indices in data.order("test"):
         outputs, _ = network(data.batch("test", indices).inputs)
         pairs += data.audio("test", indices, outputs)
-    means = {name: _number(value) for name, value in score(pairs, wanted).means.items() if math.isfinite(value)}
-    return {"means": means, "reasons": reasons}
+    scores = score(pairs, wanted)
+    means = {name: _number(value) for name, value in scores.means.items() if math.isfinite(value)}
+    return {"means": means, "reasons": reasons, "scored": scores.scored, "failed": scores.failed}
 
 
 def _short_matrix(network: Network) -> Tensor:

@@ -16,6 +16,7 @@ Cell = dict[str, Any]
 ONE_TENTH, BASELINE = 0.1, 1 / 6
 MISMATCH = 0.05
 """Relative difference from which parameter counts do not agree."""
+SCORES = {"segsnr": "SegSNR", "stoi": "STOI", "pesq": "PESQ"}
 SHARED = "Seconds are those of a run, others beside it on the same device included."
 
 
@@ -116,7 +117,7 @@ def _copying(found: Found, quick: bool) -> dict[str, Any]:
 def _speech(found: Found, quick: bool, ending: str) -> dict[str, Any]:
     columns = [("n", "n", "text"), ("valid", "valid. MSE", "number"), ("test", "test MSE", "number")]
     columns += [("entries", "without padding", "number")]
-    columns += [("segsnr", "SegSNR (dB)", "number"), ("stoi", "STOI", "number"), ("pesq", "PESQ", "number")]
+    columns += [(score, title + (" (dB)" if score == "segsnr" else ""), "number") for score, title in SCORES.items()]
     rows = []
     for row in TABLE2:
         name = row.recipe + ending
@@ -129,8 +130,7 @@ def _speech(found: Found, quick: bool, ending: str) -> dict[str, Any]:
         if any(run.data != TIMIT_NAME for run in found.of(name)):
             _not_compared(cells)
         made = _row(found, row.model, name, cells, quick)
-        reasons = {reason for run in found.of(name) for reason in run.measures.get("scores", {}).get("reasons", {}).values()}
-        made["note"] = " ".join([made["note"], *(f"A score {reason}." for reason in sorted(reasons))]).strip()
+        made["note"] = " ".join([made["note"], *_about_scores(found.of(name))]).strip()
         rows.append(made)
     which = (
         "frame t to frame t + 1, as the text says"
@@ -294,6 +294,19 @@ def _over_valid_entries(run: Run) -> float | None:
 def _score(run: Run, score: str) -> float | None:
     value: float | None = run.measures.get("scores", {}).get("means", {}).get(score)
     return value
+
+
+def _about_scores(runs: Iterable[Run]) -> list[str]:
+    """Which scores could not be taken, and of which a mean leaves utterances out."""
+    of = [run.measures.get("scores", {}) for run in runs]
+    reasons = {f"A score {reason}." for scores in of for reason in scores.get("reasons", {}).values()}
+    failed = {
+        f"{SCORES[name]} could not be taken of {len(names)} in {len(names) + scores['scored'][name]} utterances."
+        for scores in of
+        for name, names in scores.get("failed", {}).items()
+        if names
+    }
+    return sorted(reasons) + sorted(failed)
 
 
 def _data_of(found: Found, names: Iterable[str]) -> str:
