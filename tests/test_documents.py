@@ -40,7 +40,6 @@ def test_the_examples_on_deployment_run(tmp_path: Path, monkeypatch: pytest.Monk
             (tmp_path / "layer.onnx").unlink()
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, in forward mode
 def test_the_examples_of_derivatives_run() -> None:
     torch.manual_seed(0)
     names: dict[str, Any] = {}

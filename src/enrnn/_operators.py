@@ -131,6 +131,13 @@ def differentiated(*arguments: torch.Tensor | None) -> bool:
     return torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in arguments)
 
 
+def seen(value: torch.Tensor) -> torch.Tensor:
+    """What a tensor holds beneath all transforms: for `vmap`, the values of all that are run at once."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(value):
+        value = torch._C._functorch.get_unwrapped(value)
+    return value
+
+
 def differentiated_again() -> bool:
     """For a formula: whether a derivative of the gradient that it gives may be asked for."""
     return torch.is_grad_enabled() or in_forward_mode()

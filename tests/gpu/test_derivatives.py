@@ -13,11 +13,7 @@ from enrnn.functional import long_short_recurrence
 from tests._record import Recorder
 from tests.recurrence._problems import problem, worst_excess
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.usefixtures("kernels"),
-    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),  # torch's own, in forward mode
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("kernels")]
 
 Numbers = tuple[Tensor, ...]
 

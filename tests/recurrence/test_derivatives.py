@@ -21,8 +21,6 @@ from tests._record import Recorder
 
 Scalar = Callable[..., Tensor]
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, in forward mode
-
 
 def along(function: Scalar, direction: tuple[Tensor, ...], mode: str) -> Scalar:
     """The derivative of a function of many tensors in one direction, forwards or in reverse: a function of the same tensors."""

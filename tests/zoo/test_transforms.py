@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,10 +15,7 @@ import enrnn
 
 NETWORKS = [name for name in enrnn.networks() if name not in ("rnn", "lstm", "gru")]  # torch's own
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:There is a performance drop"),  # vmap is a loop where there is no rule
-    pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning"),  # torch's own, in forward mode
-]
+pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")  # vmap is a loop where there is no rule
 
 
 def loss(layer: nn.Module) -> Callable[[dict[str, Tensor], dict[str, Tensor], Tensor], Tensor]:
@@ -45,6 +43,50 @@ def test_gradients_are_those_of_backward_and_each_sequence_may_have_its_own(name
         for name, parameter in layer.named_parameters():
             expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             torch.testing.assert_close(each[name][i], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_an_ensemble_is_its_members(name: str, training: bool) -> None:
+    """`vmap` over parameters and buffers: outputs, gradients, and what training writes into buffers."""
+    torch.manual_seed(0)
+    members = [enrnn.build(name, 2, 6).double().train(training) for _ in range(3)]
+    with torch.no_grad():
+        for scale, member in enumerate(members, start=1):
+            for parameter in member.parameters():
+                parameter.mul_(scale)  # of eigenvalue-normalised ones some have to be divided, others not
+    x = torch.randn(4, 3, 2, dtype=torch.float64)
+
+    def stacked(tensors: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+        return {key: torch.stack([each[key].detach() for each in tensors]) for key in tensors[0]}
+
+    parameters = stacked([dict(member.named_parameters()) for member in members])
+    buffers = stacked([dict(member.named_buffers()) for member in members])
+    layer = enrnn.build(name, 2, 6).double().train(training)
+    gradients = torch.func.vmap(torch.func.grad(loss(layer)), (0, 0, None))(parameters, buffers, x)
+    for i, member in enumerate(members):
+        member(x)[0].square().sum().backward()
+        for key, parameter in member.named_parameters():
+            expected = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            torch.testing.assert_close(gradients[key][i], expected, rtol=1e-9, atol=1e-9)
+        for key, buffer in member.named_buffers():
+            torch.testing.assert_close(buffers[key][i], buffer)
+
+
+@pytest.mark.parametrize("name", ["enrnn", "exprnn"])
+def test_a_member_that_is_not_finite_is_told_or_seen(name: str) -> None:
+    layer, parameters, buffers = given(name)
+    both = {
+        key: torch.stack([value, value * (math.nan if "short" in key or "hh" in key else 1)]) for key, value in parameters.items()
+    }
+    run = torch.func.vmap(lambda parameters: torch.func.functional_call(layer, (parameters, buffers), (torch.ones(4, 3, 2),))[0])
+    if name == "enrnn":
+        with pytest.raises(ValueError, match="not finite"):
+            run(both)
+    else:
+        outputs = run(both)
+        assert outputs[0].isfinite().all()
+        assert outputs[1].isnan().any()
 
 
 @pytest.mark.parametrize("kind", [enrnn.SCORNN, enrnn.ENRNN])

@@ -1,5 +1,6 @@
 """cgRNN: a gated network of complex units (Wolter & Yao, NeurIPS 2018)."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import ClassVar, Unpack
 
@@ -88,15 +89,15 @@ class CGRNN(OwnStepRNN):
 
     def recurrent_weight(self, layer: int = 0, direction: int = 0) -> Tensor:
         """`W` of the candidate, as its real form [2n, 2n], differentiable."""
-        return self._candidate(self._suffix(layer, direction))
+        return self._candidate(self._suffix(layer, direction), self._constrained)
 
     def complex_recurrent_weight(self, layer: int = 0, direction: int = 0) -> Tensor:
         """`W` of the candidate, [n, n], complex, differentiable."""
         return unstacked(nearest_complex(self.recurrent_weight(layer, direction)))
 
-    def _candidate(self, suffix: str) -> Tensor:
+    def _candidate(self, suffix: str, read: Callable[[str], Tensor]) -> Tensor:
         if self.unitary:
-            return self._constrained(f"weight_hh{suffix}")
+            return read(f"weight_hh{suffix}")
         free: Tensor = getattr(self, f"weight_hh{suffix}")
         return real_form(free)
 
@@ -138,7 +139,7 @@ class CGRNN(OwnStepRNN):
         reset, update = getattr(self, f"weight_gates{suffix}").chunk(2)
         gates = torch.cat([real_form(reset), real_form(update)])
         single: Tensor | None = getattr(self, f"activation{suffix}")
-        weights = gates, self._candidate(suffix), torch.sigmoid(getattr(self, f"mixing{suffix}"))
+        weights = gates, self._candidate(suffix, self._in_use), torch.sigmoid(getattr(self, f"mixing{suffix}"))
         return weights if single is None else (*weights, single)
 
     def _step(self, x: Tensor, h: Tensor, weights: tuple[Tensor, ...]) -> Tensor:

@@ -64,7 +64,7 @@ class EURNN(ComplexRNN):
         name = f"weight_hh{suffix}"
         matrix = self._rotations(name)
         if matrix is None:
-            return self._constrained(name)
+            return self._in_use(name)
         angles, phases = (original.to(state_dtype(original.dtype)) for original in self._originals(name))
         return _Rotations(angles, phases, matrix._count(self.complex_units), matrix.style == "fft")
 

@@ -98,7 +98,7 @@ class GORU(OwnStepRNN):
         return F.linear(x, getattr(self, f"weight_ih{suffix}"), bias).to(held), None
 
     def _weights(self, suffix: str) -> tuple[Tensor, ...]:
-        weights = getattr(self, f"weight_gates{suffix}"), self._constrained(f"weight_hh{suffix}")
+        weights = getattr(self, f"weight_gates{suffix}"), self._in_use(f"weight_hh{suffix}")
         if self.bias and self.nonlinearity in THRESHOLDED:
             return *weights, getattr(self, self._bias_name(suffix))[2 * self.hidden_size :]
         return weights

@@ -126,9 +126,9 @@ class LongShort(RecurrentModule):
     def _form_long(self, name: str) -> Tensor:
         like = self._like
         if not capturing(like):
-            return self._constrained(name)
+            return self._in_use(name)
         with aside(like):
-            long = self._constrained(name)
+            long = self._in_use(name)
         long.record_stream(
             torch.cuda.current_stream(like.device)
         )  # gradients of other layers run aside, perhaps while it is read
@@ -137,8 +137,8 @@ class LongShort(RecurrentModule):
     def _form_short(self, name: str) -> Tensor:
         if capturing(self._like) and self._undisturbed(name):
             with leaving():
-                return self._constrained(name)
-        return self._constrained(name)
+                return self._in_use(name)
+        return self._in_use(name)
 
     def _undisturbed(self, name: str) -> bool:
         """Whether nothing looks at the matrix, nor at what its operator keeps for the gradient, before the recurrence does."""
@@ -152,6 +152,8 @@ class LongShort(RecurrentModule):
         return matrix._by_kernels_alone(original.new_empty(1, dtype=state_dtype(original.dtype)))
 
     def _whole(self, suffix: str) -> Tensor:
+        if not self.long_size or not self.short_size:
+            return self._constrained(f"weight_{'long' if self.long_size else 'short'}{suffix}")
         return block_matrix(*self._form(suffix))
 
     def _run(

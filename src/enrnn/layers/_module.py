@@ -19,6 +19,7 @@ from ..nonlinearities import NONLINEARITIES
 from ..recurrence import BACKENDS, backend_used
 from ..recurrence._dispatch import fusable_name
 from ..recurrence._projection import plainly_projected, projected
+from ._remembered import Remembered
 
 Pointwise = str | Callable[[Tensor], Tensor]
 Device = torch.device | str | int | None
@@ -221,6 +222,14 @@ class RecurrentModule(nn.Module):
         if wanted and not matrix.requires_grad:
             matrix = self.parametrizations[name]()  # type: ignore[index, operator]
         return matrix.to(held)
+
+    def _in_use(self, name: str) -> Tensor:
+        """`_constrained`, for the recurrence alone, which does not change it: where nobody learns it may be an earlier call's."""
+        if torch.compiler.is_compiling() or not parametrize.is_parametrized(self, name) or parametrize._cache_enabled:
+            return self._constrained(name)
+        remembered: Remembered = vars(self).setdefault("_remembered", Remembered())
+        chain = self.parametrizations[name]  # type: ignore[index]
+        return remembered.matrix(name, chain, self._originals(name), lambda: self._constrained(name))
 
     def _constrained_matrices(self) -> Iterator[tuple[str, Matrix]]:
         """Every constrained weight by name (fewer after `parametrize.remove_parametrizations`). What others have parametrized is

@@ -135,7 +135,7 @@ class OneMatrixRNN(RecurrentLayer):
         nn.init.zeros_(initial)
 
     def _form(self, suffix: str) -> Any:
-        return self._constrained(f"weight_hh{suffix}")
+        return self._in_use(f"weight_hh{suffix}")
 
     def _run(
         self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None

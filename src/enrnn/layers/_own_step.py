@@ -53,7 +53,7 @@ class OwnStepRNN(RecurrentLayer):
         raise NotImplementedError
 
     def _weights(self, suffix: str) -> tuple[Tensor, ...]:
-        """What `_step` needs, read once for a sequence; constrained matrices by `_constrained`."""
+        """What `_step` needs, read once for a sequence; constrained matrices by `_in_use`."""
         raise NotImplementedError
 
     def _form(self, suffix: str) -> tuple[Tensor, ...]:

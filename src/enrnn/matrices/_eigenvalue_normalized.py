@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .. import spectrum
 from .._checks import non_negative, one_of, square_matrix
-from .._operators import Operator, differentiated_again
+from .._operators import Operator, differentiated_again, seen, transforms_are_active
 from .._precision import capturing, recording
 from .._replay import replayed
 from .._streams import before_writing, elsewhere
@@ -47,7 +47,7 @@ class Solved(Matrix):
                 before_writing()
             self.not_finite.logical_or_(~finite)
             self.uncertified.logical_or_(~certified & finite)
-        elif not finite:
+        elif not seen(finite).all():
             raise ValueError(self._not_finite())
 
     def _not_finite(self) -> str:
@@ -132,7 +132,8 @@ class EigenvalueNormalized(Solved):
     def _noting(self, original: Tensor) -> _normalization.Kernels | None:
         """A kernel that notes what was found, if there is one."""
         alike = self.radius.dtype == original.dtype and all(each.device == original.device for each in self._notes())
-        return _normalization.kernels_for(original) if alike and not recording(original) else None
+        plain = not recording(original) and not transforms_are_active()
+        return _normalization.kernels_for(original) if alike and plain else None
 
     def _by_kernels_alone(self, original: Tensor) -> bool:
         """Whether `W` is formed, in a graph, by the operator and a kernel that notes what it found, and by nothing else."""

@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from .._operators import seen
 from .._precision import recording
 from ._normal import normal_basis, scaled_rotations, skew_of
 
@@ -60,7 +61,7 @@ def exponential(skew: Tensor) -> Tensor:
 
 def _squarings(square: Tensor) -> int:
     """How often `A` must be halved; ‖A‖₂² = ‖A²‖₂ ≤ ‖A²‖₁, which is much nearer to it than ‖A‖₁² is."""
-    norm = math.sqrt(float(torch.linalg.matrix_norm(square.detach(), 1))) if square.numel() else 0.0
+    norm = math.sqrt(seen(torch.linalg.matrix_norm(square.detach(), 1)).max()) if square.numel() else 0.0
     return max(0, math.ceil(math.log2(norm / _RADIUS))) if _RADIUS < norm < math.inf else 0
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .._checks import square_matrix
-from .._operators import in_forward_mode
+from .._operators import in_forward_mode, transforms_are_active
 from .._precision import capturing, recording, working_dtype
 from ..spectrum import accuracy_for
 from ..spectrum._dense import power_of_two_above
@@ -52,7 +52,7 @@ class SpectralNorm(Solved):
         if recording(original):
             self._flag(original, finite, torch.ones_like(finite))
             return _first_singular_value(torch.where(finite, exact, 0))
-        if not fast(exact) or in_forward_mode():
+        if not fast(exact) or in_forward_mode() or transforms_are_active():
             self._flag(original, finite, torch.ones_like(finite))
             return _first_singular_value(exact)
         found = largest_singular(exact.detach(), accuracy_for(original.dtype))
