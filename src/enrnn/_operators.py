@@ -33,11 +33,13 @@ class Operator:
         self._setup_context: Callable[[Any, tuple[Any, ...], Any], None] = lambda *_: None
         self._backward: Callable[..., Any] = self._no_formula
         self._tangent: Callable[..., Any] = self._no_tangent
+        self._many: Callable[..., Any] = self.one_by_one
         _LIBRARY.define(self._name + torch.library.infer_schema(function, mutates_args=()), tags=(torch.Tag.pt2_compliant_tag,))
         self._run = _not_compiled(function)
         _LIBRARY.impl(self._name, self._run, "CompositeExplicitAutograd")
         self._overload = getattr(torch.ops.enrnn, self._name).default
         _LIBRARY.impl(self._name, self._differentiable(), "Autograd", with_keyset=True)
+        torch.library.register_vmap(f"enrnn::{self._name}", self._at_once, lib=_LIBRARY)
 
     def __call__(self, *arguments: Any) -> Any:
         return self._overload(*arguments)
@@ -61,7 +63,23 @@ class Operator:
 
     def register_vmap(self, rule: Callable[..., Any]) -> None:
         """How it is run for many at once, as `torch.library.register_vmap` wants it; else one after the other."""
-        torch.library.register_vmap(f"enrnn::{self._name}", rule, lib=_LIBRARY)
+        self._many = rule
+
+    def one_by_one(self, info: Any, in_dims: tuple[Any, ...], *arguments: Any) -> Any:
+        """As torch would do it of its own accord; but of that it warns."""
+
+        def of(i: int) -> Iterator[Any]:
+            return (each.select(dim, i) if isinstance(dim, int) else each for each, dim in zip(arguments, in_dims, strict=True))
+
+        every = [self(*of(i)) for i in range(info.batch_size)]
+        if isinstance(every[0], tuple):
+            return tuple(map(torch.stack, zip(*every, strict=True))), (0,) * len(every[0])
+        return torch.stack(every), 0
+
+    def _at_once(self, info: Any, *call: Any) -> Any:
+        if not info.batch_size:
+            raise ValueError(f"enrnn::{self._name}: vmap over a dimension of size 0")
+        return self._many(info, *call)
 
     def _no_tangent(self, *_: Any) -> Any:
         raise NotImplementedError(

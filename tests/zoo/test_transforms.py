@@ -15,8 +15,6 @@ import enrnn
 
 NETWORKS = [name for name in enrnn.networks() if name not in ("rnn", "lstm", "gru")]  # torch's own
 
-pytestmark = pytest.mark.filterwarnings("ignore:There is a performance drop")  # vmap is a loop where there is no rule
-
 
 def loss(layer: nn.Module) -> Callable[[dict[str, Tensor], dict[str, Tensor], Tensor], Tensor]:
     def of(parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor) -> Tensor:
@@ -71,6 +69,16 @@ def test_an_ensemble_is_its_members(name: str, training: bool) -> None:
             torch.testing.assert_close(gradients[key][i], expected, rtol=1e-9, atol=1e-9)
         for key, buffer in member.named_buffers():
             torch.testing.assert_close(buffers[key][i], buffer)
+
+
+def test_of_none_there_is_no_ensemble() -> None:
+    layer, parameters, _ = given("enrnn")
+    run = torch.func.vmap(lambda parameters, x: torch.func.functional_call(layer.eval(), parameters, (x,))[0])
+    none = {name: value[None][:0] for name, value in parameters.items()}
+    with pytest.raises(ValueError, match="size 0"):
+        run(none, torch.ones(0, 4, 3, 2))
+    with pytest.raises(ValueError, match="size 0"):
+        torch.func.vmap(layer)(torch.ones(0, 4, 3, 2))
 
 
 @pytest.mark.parametrize("name", ["enrnn", "exprnn"])

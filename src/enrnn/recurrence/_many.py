@@ -16,7 +16,7 @@ def at_once(operator: Operator, axes: dict[int, int]) -> Callable[..., Any]:
     def rule(info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> Any:
         many = info.batch_size
         if any(dim is not None and i not in axes for i, dim in enumerate(in_dims)):
-            return _one_by_one(operator, many, in_dims, arguments)
+            return operator.one_by_one(info, in_dims, *arguments)
         joined = list(arguments)
         for i, axis in axes.items():
             if arguments[i] is not None:
@@ -41,15 +41,3 @@ def _joined(tensor: Tensor, dim: int | None, axis: int, many: int) -> Tensor:
 def _parted(found: Tensor, many: int) -> Tensor:
     """All that is found has sequences in the last dimension but one."""
     return torch.unflatten(found, -2, (many, found.shape[-2] // many))
-
-
-def _one_by_one(operator: Operator, many: int, in_dims: tuple[int | None, ...], arguments: tuple[Any, ...]) -> Any:
-    """As torch would do it of its own accord; but of that it warns."""
-    every = [
-        operator(*(each if dim is None else each.select(dim, i) for each, dim in zip(arguments, in_dims, strict=True)))
-        for i in range(many)
-    ]
-    if isinstance(every[0], tuple):
-        stacked = tuple(map(torch.stack, zip(*every, strict=True)))
-        return stacked, (0,) * len(stacked)
-    return torch.stack(every), 0
