@@ -67,6 +67,29 @@ def test_a_jordan_block_takes_the_remedy_and_is_counted(size: int, eigenvalue: f
     assert matrix.nearly_defective == 1
 
 
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # torch has no rule for vmap of complex conjugates
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # torch's own, in forward mode
+@pytest.mark.parametrize("delta", [0.0, 1e-9, 1e-7, 4e-7])
+def test_where_the_remedy_is_taken_second_derivatives_are_zero_in_every_mode(delta: float) -> None:
+    """They are those of the remedy. Those of ρ, which are there unless δ is zero, are of the order of δ⁻³."""
+    T = torch.tensor([[1.0, 1.0], [delta**2, 1.0]], dtype=torch.float64)
+    G, direction = torch.randn(2, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    matrix = EigenvalueNormalized(normalizing=True).eval()
+
+    def loss(T: Tensor) -> Tensor:
+        return (matrix(T) * G).sum()
+
+    def slope(T: Tensor) -> Tensor:
+        return torch.func.jvp(loss, (T,), (direction,))[1]
+
+    assert not torch.func.hessian(loss)(T).any()
+    assert not torch.func.jvp(torch.func.grad(loss), (T,), (direction,))[1].any()
+    assert not torch.func.grad(slope)(T).any()
+    leaf = T.requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(leaf), leaf, create_graph=True)
+    assert not torch.autograd.grad((gradient * direction).sum(), leaf)[0].any()
+
+
 def test_the_remedy_is_counted_in_training_mode_only_and_once_a_forming() -> None:
     T = torch.tensor([[2.0, 1.0], [0.0, 2.0]])
     matrix = EigenvalueNormalized(normalizing=True)

@@ -298,19 +298,19 @@ def _pulled_back(gradient: Tensor, W: Tensor, derivative: Tensor, radius: Tensor
 
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     T, _, ctx.epsilon, _ = inputs
-    W, radius, derivative, _, applied, *_ = output
+    W, radius, derivative, _, applied, simple, *_ = output
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*output[2:])
-    ctx.save_for_backward(T, W, radius, derivative, applied)
+    ctx.save_for_backward(T, W, radius, derivative, applied, simple)
 
 
 def _backward(ctx: Any, grad_W: Tensor | None, grad_radius: Tensor | None, *_: None) -> tuple[Tensor | None, None, None, None]:
-    T, W, radius, derivative, applied = ctx.saved_tensors  # derivative = C/ρ, zero where λ is not simple
+    T, W, radius, derivative, applied, simple = ctx.saved_tensors  # derivative = C/ρ, zero where λ is not simple
     gradient = None
     if grad_W is not None and grad_radius is None and not differentiated_again():
         return normalize_spectrum_backward(grad_W, W, derivative, radius, applied, ctx.epsilon), None, None, None
     if differentiated_again():
-        derivative = spectrum.radius_gradient(T, derivative)
+        derivative = _differentiable(T, derivative, simple)
     if grad_W is not None:  # Proposition 3.2
         gradient = _pulled_back(grad_W, W, derivative, radius, applied, ctx.epsilon)
     if grad_radius is not None:
@@ -319,13 +319,19 @@ def _backward(ctx: Any, grad_W: Tensor | None, grad_radius: Tensor | None, *_: N
     return gradient, None, None, None
 
 
+def _differentiable(T: Tensor, derivative: Tensor, simple: Tensor) -> Tensor:
+    """`∂ρ/∂T` as a function of T. Where the remedy is taken it is zero, and so are its derivatives: those at T = 0."""
+    gradient: Tensor = spectrum.radius_gradient(torch.where(simple, T, 0), derivative)
+    return gradient
+
+
 normalize_spectrum.register_autograd(_backward, setup_context=_setup_context)
 
 
 @normalize_spectrum.register_tangent
 def _(arguments: tuple[Any, ...], found: tuple[Tensor, ...], tangents: tuple[Any, ...]) -> tuple[Tensor | None, ...]:
     """`Ẇ = (Ṫ − ρ̇ W)/(ρ + ε)` with `ρ̇ = ⟨C/ρ, Ṫ⟩`: Proposition 3.2, transposed."""
-    (T, _, epsilon, _), (W, radius, derivative, _, applied, *flags) = arguments, found
-    moved = (spectrum.radius_gradient(T, derivative) * tangents[0]).sum()
+    (T, _, epsilon, _), (W, radius, derivative, _, applied, simple, *flags) = arguments, found
+    moved = (_differentiable(T, derivative, simple) * tangents[0]).sum()
     moved_W = (tangents[0] - torch.where(applied, moved, 0) * W) / torch.where(applied, radius + epsilon, 1)
-    return moved_W, moved, None, None, None, *[None] * len(flags)
+    return moved_W, moved, None, None, None, None, *[None] * len(flags)
