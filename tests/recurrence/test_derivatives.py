@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -127,6 +127,28 @@ def test_against_differences(case: tuple[Any, ...], backend: str) -> None:
         number, leaves, check_forward_ad=True, check_batched_grad=True, check_batched_forward_grad=True
     )
     assert torch.autograd.gradgradcheck(number, leaves, check_fwd_over_rev=True, check_rev_over_rev=True)
+
+
+@pytest.mark.parametrize("wanted", [range(6), [0], [1], [2], [3], [4], [5]], ids=lambda wanted: "".join(map(str, wanted)))
+def test_many_gradients_by_one_call(wanted: Sequence[int]) -> None:
+    """`is_grads_batched`, by which `vectorize=True` works too, is an older vmap, of fewer operations. Of whatever is wanted:
+    gradients, to be differentiated again or not, and then gradients of these."""
+    on, point = problem(*CASES["tanh"])
+    leaves = [each.requires_grad_(i in wanted) for i, each in enumerate(point)]
+    chosen = [leaves[i] for i in wanted]
+
+    def compare(values: Tensor) -> None:
+        basis = torch.eye(len(values), dtype=values.dtype)
+        one_by_one = [torch.autograd.grad(values, chosen, each, retain_graph=True) for each in basis]
+        expected = tuple(map(torch.stack, zip(*one_by_one, strict=True)))
+        for again in (False, True):
+            found = torch.autograd.grad(values, chosen, basis, is_grads_batched=True, retain_graph=True, create_graph=again)
+            torch.testing.assert_close(found, expected)
+
+    number = on("auto")(*leaves)
+    compare(torch.stack([number, number.square()]))
+    gradients = torch.autograd.grad(number, chosen, create_graph=True)
+    compare(torch.stack([each.square().sum() for each in gradients]))
 
 
 def test_a_tangent_can_be_differentiated_in_reverse() -> None:

@@ -37,7 +37,7 @@ def _backward(ctx: Any, grad_states: Tensor) -> tuple[Tensor | None, ...]:
     )
     q = 0 if long is None else long.shape[0]
     grad_long = (rows[:q, :q] if max(rows.shape) > q else rows) if needs_long else None  # a slice that is all, vmap cannot take
-    grad_coupling = rows[:q, q if needs_long else 0 :] if needs_coupling else None
+    grad_coupling = (rows[:q, q:] if needs_long else rows) if needs_coupling else None
     grad_short = (rows[q:, q:] if rows.shape[0] > q else grad_short) if needs_short else None
     return grad_z, grad_long, grad_coupling, grad_short, grad_bias if needs_bias else None, grad_initial, None, None, None
 

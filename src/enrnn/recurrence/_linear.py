@@ -235,12 +235,14 @@ def within(sequence: Tensor, lengths: Tensor | None) -> Tensor:
 
 
 def by_matrices(dz: Tensor, before: Tensor, long: Tensor | None, wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
-    """`Σ_t dz_t h_{t−1}ᵀ`: of its blocks, `long`, `coupling` and `short`, those that are wanted."""
+    """`Σ_t dz_t h_{t−1}ᵀ`: of its blocks, `long`, `coupling` and `short`, those that are wanted. (By views that
+    `is_grads_batched` can take.)"""
     q = 0 if long is None else len(long)
-    blocks = (slice(0, q), slice(0, q)), (slice(0, q), slice(q, None)), (slice(q, None), slice(q, None))
-    dz, before = dz.flatten(0, 1), before.flatten(0, 1)
+    s = dz.shape[-1] - q
+    blocks = ((0, q), (0, q)), ((0, q), (q, s)), ((q, s), (q, s))
+    dz, before = (each.reshape(-1, q + s) for each in (dz, before))
     chosen = zip(wanted, blocks, strict=True)
-    return tuple(dz[:, rows].mT @ before[:, columns] if each else None for each, (rows, columns) in chosen)
+    return tuple(dz.narrow(1, *rows).mT @ before.narrow(1, *columns) if each else None for each, (rows, columns) in chosen)
 
 
 def moved_matrix(along: Along, moved: list[Tensor | None]) -> Tensor | None:
