@@ -67,7 +67,8 @@ def decide(call: Call, emulated: Emulated, patch: pytest.MonkeyPatch) -> int:
         patch.setattr(_product, "LEAST_SIDE", 1)
         patch.setattr(_product, "LEAST_WORK", 1)
     if call.draw.random() < 0.3:
-        patch.setattr(_gram, "fits", lambda *_: True)
+        patch.setattr(_gram, "NARROW", 0)  # torch's products, or `product.cu`
+        patch.setattr(_gram, "LITTLE", 2**28 * call.draw.randrange(2))
     if call.draw.random() < 0.4:
         emulated.unfair(call.draw.randrange(1000))
     return 4 if call.draw.random() < 0.3 else 1

@@ -67,6 +67,7 @@ def test_states_and_gradients(
     monkeypatch.setattr(_product, "LEAST_SIDE", 1)  # products by our kernel, however small
     monkeypatch.setattr(_product, "LEAST_WORK", 0)
     monkeypatch.setattr(_gram, "FEWEST", 1)
+    monkeypatch.setattr(_gram, "NARROW", 0)
     given, upstream = problem(q, s, batch, steps)
     truth, loop = (answers(reference.long_short_recurrence, given, upstream, dtype) for dtype in (torch.float64, torch.float32))
     assert not emulated.launched

@@ -46,6 +46,21 @@ def test_gram(emulated: Emulated) -> None:
     assert emulated.launched == ["gram", "collect"] * 2
 
 
+@pytest.mark.parametrize(("K", "early"), [(150, 7), (150, 64), (150, 70), (150, 150), (3, 2)])
+def test_gram_of_rows_that_begin_elsewhere(K: int, early: int, emulated: Emulated) -> None:
+    """As h_{t−1} does, with the initial state; to where it is wanted."""
+    z, h, out = noise(K, 33), noise(K, 20, seed=1), torch.full((33, 20), float("nan"))
+    first, later = (torch.full((rows, 23), float("nan")) for rows in (early, K - early))
+    first[:, :20], later[:, :20] = h[:early], h[early:]
+    found = _gram.gram(z.float(), later[:, :20], first[:, :20], out=out)
+    assert found is out
+    near(found, z.mT @ h)
+    spread = torch.full((33, 21), float("nan"))
+    _gram.gram(z.float(), later[:, :20], first[:, :20], out=spread[:, :20])
+    assert torch.equal(spread[:, :20], found)
+    assert spread[:, 20].isnan().all()
+
+
 @pytest.mark.parametrize("name", ["modrelu", "paired_modrelu", "tanh"])
 def test_gradients_of_biases(name: str, emulated: Emulated) -> None:
     states, grad_z = noise(30, 7, 70), noise(30, 7, 70, seed=1)

@@ -58,6 +58,18 @@ def test_views_at_any_address_and_between_nan(n: int, record: Recorder) -> None:
     assert widths == {1, 2, 4}
 
 
+@pytest.mark.parametrize("n", [7, 96, 160, 192, 255])
+def test_rows_that_begin_elsewhere(n: int, record: Recorder) -> None:
+    """As h_{t−1} does, with the initial state: the bits are those of one matrix."""
+    for rows, early in [(5, 5), (333, 20), (4100, 1), (37450, 50), (8400, 8399)]:
+        z, h = normal(rows, n), normal(rows, n, seed=1)
+        expected = _gram.gram(z, h)
+        out = torch.full_like(expected, float("nan"))
+        assert _gram.gram(z, in_poison(h[early:], 4, 4), in_poison(h[:early], 8, 0), out=out) is out
+        assert torch.equal(out, expected)
+        record(cases=1)
+
+
 def test_columns_with_gaps_and_rows_that_repeat() -> None:
     z, h = normal(160, 4100).mT, normal(1, 96, seed=1).expand(4100, 96)
     assert excess(z, h) < 4

@@ -264,7 +264,14 @@ def test_the_small_kernels_beside_it_compile(arch: str) -> None:
     sources = [(_bias.SOURCE, {"RULE": rule}) for rule in (0, 1, 2)] + [
         (each.SOURCE, {}) for each in (_keep, _fused, _ledger, _embedding, _cross_entropy)
     ]
-    products = [(160, 160, 4), (192, 192, 4), (256, 256, 4), (80, 192, 2), (161, 175, 1)]
+    products = [
+        (9000, 160, 160, 4),
+        (9000, 192, 192, 4),
+        (9000, 256, 256, 4),
+        (9000, 80, 192, 2),
+        (9000, 161, 175, 1),
+        (9, 160, 160, 4),
+    ]
     sources += [(_gram.SOURCE, _gram.defines(*product)) for product in products]
     sources += [(_gated.SOURCE, {"SIGMA": sigma}) for sigma in _gated.SIGMA.values()]
     for source, given in sources:

@@ -19,14 +19,21 @@ chunks of rows that there is room for in shared memory."""
 LEAST = 64
 """The fewest rows in a share: beyond so many shares adding them up costs more than another block saves."""
 
+MANY = 8192
+"""Rows from which tiles are large."""
+
 
 def weight_gradient(grad_z: Tensor, initial: Tensor, states: Tensor, out: Tensor) -> None:
     """`Σ_t dz_t h_{t−1}ᵀ`, to `out`."""
-    z, h, first = grad_z[1:].flatten(0, 1), states[:-1].flatten(0, 1), grad_z[0].mT
-    if pays(z, h):
-        torch.addmm(gram(z, h), first, initial, out=out)
-    elif initial.shape[0] >= FEWEST and _product.pays(z.mT, h):
+    every, h, sequences = grad_z.flatten(0, 1), states[:-1].flatten(0, 1), initial.shape[0]
+    (rows, m), n = every.shape, h.shape[1]
+    possible, z, first = every.is_cuda and every.dtype == torch.float32, every[sequences:], grad_z[0].mT
+    if possible and max(m, n) <= NARROW:
+        gram(every, h, initial, out=out)
+    elif sequences >= FEWEST and _product.pays(z.mT, h):
         _product.product(z.mT, h, out=out, before=(first, initial))
+    elif possible and rows * m * n <= LITTLE:
+        gram(every, h, initial, out=out)
     else:
         torch.mm(z.mT, h, out=out)
         torch.addmm(out, first, initial, out=out)
@@ -36,43 +43,55 @@ FEWEST = 16
 """Sequences from which `product.cu` is taken. It has one exponent for 32 rows, which then belong to two or three steps; with one
 sequence they would be 32 steps, and where states grow as gradients shrink, or the other way round, what counts would be lost."""
 
+NARROW, LITTLE = 192, 2**28
+"""Up to so many columns `gram` is faster than two products of cuBLAS's, or as fast: on an H200, in µs, 10 beside 13 for 3,200
+rows of 96, 50 beside 79 for 37,450 of 160. And up to so many multiply-adds, where there is no other kernel of ours, a call that
+launches nothing but such kernels is worth more than a few microseconds (`_replay.py`)."""
+
 
 def pays(z: Tensor, h: Tensor) -> bool:
-    """Whether `gram` is meant for these. (Up to 192 columns it was faster than cuBLAS; at 256, and at 4,100 rows, as fast.)"""
+    """Whether `gram` is meant for these, where one product of cuBLAS's is all that is otherwise needed."""
     return z.is_cuda and z.dtype == torch.float32 and fits(z.shape[0], z.shape[1], h.shape[1])
 
 
 def fits(rows: int, m: int, n: int) -> bool:
-    return rows >= 8192 and max(m, n) <= 192
+    return rows >= 8192 and max(m, n) <= NARROW
 
 
-def gram(z: Tensor, h: Tensor) -> Tensor:
-    """`zᵀ h` of two tall CUDA matrices [K, m] and [K, n] in float32: `gram.cu` or, where that cannot be had, cuBLAS."""
-    z, h = in_rows(z), in_rows(h)
+def gram(z: Tensor, h: Tensor, first: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
+    """`zᵀ h` of two tall CUDA matrices [K, m] and [K, n] in float32: `gram.cu` or, where that cannot be had, cuBLAS. With `first`
+    given, these are the rows of h that come before `h`. To `out`, if that is given."""
+    z, *given = (in_rows(each) for each in (z, h, first) if each is not None)
+    h, early = given[0], given[1:]
     (K, m), n = z.shape, h.shape[1]
+    to = z.new_empty(m, n) if out is None or not out.is_contiguous() else out
+    told = defines(K, m, n, _floats_at_once(z, *given))
+    kernels = _kernels(told, z.device) if min(K, m, n) else None
     if min(K, m, n) == 0:
-        return z.new_zeros(m, n)
-    given = defines(m, n, _floats_at_once(z, h))
-    kernels = _kernels(given, z.device)
-    if kernels is None:
-        return z.mT @ h
-    tiles = -(-m // (SIDE * given["ROWS"])) * -(-n // (SIDE * given["COLUMNS"]))
-    at_once = given["BLOCKS"] * torch.cuda.get_device_properties(z.device).multi_processor_count
-    share = max(LEAST, -(-K // max(1, at_once // tiles)))
-    sums, threads = given["ROWS"] * given["COLUMNS"], SIDE**2
-    many = -(-K // share)
-    shares, out = z.new_empty(many, tiles, sums, threads), z.new_empty(m, n)
-    kernels[0]((tiles, many), threads, z, h, shares, K, share, m, n, z.stride(0), h.stride(0))
-    kernels[1]((sums, tiles), LINES * threads, shares, out, many, m, n)
-    return out
+        to.zero_()
+    elif kernels is None:
+        torch.mm(z.mT, torch.cat((*early, h)) if early else h, out=to)
+    else:
+        tiles = -(-m // (SIDE * told["ROWS"])) * -(-n // (SIDE * told["COLUMNS"]))
+        at_once = told["BLOCKS"] * torch.cuda.get_device_properties(z.device).multi_processor_count
+        share = max(LEAST, -(-K // max(1, at_once // tiles)))
+        sums, threads = told["ROWS"] * told["COLUMNS"], SIDE**2
+        many = -(-K // share)
+        shares = z.new_empty(many, tiles, sums, threads)
+        begins = (early[0], early[0].shape[0], early[0].stride(0)) if early else (None, 0, 0)
+        kernels[0]((tiles, many), threads, z, h, *begins, shares, K, share, m, n, z.stride(0), h.stride(0))
+        kernels[1]((sums, tiles), LINES * threads, shares, to, many, m, n)
+    return to if out is None or to is out else out.copy_(to)
 
 
 _loaded: dict[tuple[tuple[int, ...], torch.device], list[Kernel]] = {}
 
 
-def defines(m: int, n: int, width: int) -> dict[str, int]:
-    """What the compiler has to be told for an output of m x n: tiles as large as registers allow, and all of one size."""
-    rows, columns = (-(-size // (SIDE * -(-size // 192))) for size in (m, n))
+def defines(K: int, m: int, n: int, width: int) -> dict[str, int]:
+    """What the compiler has to be told for an output of m x n: tiles of one size, as large as registers allow, or smaller where
+    few rows would leave most multiprocessors without one."""
+    most = 192 if K >= MANY else 96
+    rows, columns = (-(-size // (SIDE * -(-size // most))) for size in (m, n))
     blocks = 2 if rows * columns <= 64 else 1
     return {"ROWS": rows, "COLUMNS": columns, "WIDTH": width, "STAGES": STAGES, "BLOCKS": blocks}
 
@@ -99,7 +118,8 @@ def _floats_at_once(*matrices: Tensor) -> int:
 
 def _tried(noise: Noise) -> list[tuple[Tensor, Tensor]]:
     sizes = [(noise(1000, m), noise(1000, n)) for m, n in ((33, 20), (150, 192))]
-    return [(z.mT @ h, gram(z.float(), h.float())) for z, h in sizes]
+    found = [(z.mT @ h, gram(z.float(), h.float())) for z, h in sizes]
+    return found + [(z.mT @ h, gram(z.float(), h.float()[70:], h.float()[:70])) for z, h in sizes]
 
 
 _trusted = Trusted("gram.cu", _tried)

@@ -1,5 +1,5 @@
 // The product Z^T H of two tall matrices, [rows, m] and [rows, n], in float32 throughout: the gradient of the weights is one,
-// sum_t dz_t^T h_{t-1}.
+// sum_t dz_t^T h_{t-1}. The rows of H may begin elsewhere, as those of h_{t-1} do with the initial state.
 //
 // A thread block takes a share of the rows and a tile of the output, 16 ROWS x 16 COLUMNS; up to 192 x 192 the tile is the whole
 // output, and every input is read once. Its 16 x 16 threads have ROWS x COLUMNS sums each, in registers. Rows come by cp.async
@@ -84,6 +84,8 @@ __device__ void arrived() {
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gram(
     const float* __restrict__ z, const float* __restrict__ h,
+    const float* __restrict__ early,  // the first rows of H, which are not in h; so many
+    long long early_rows, long long early_row,
     float* __restrict__ shares,  // [gridDim.y, gridDim.x, SUMS, THREADS]
     long long rows, long long share, long long m, long long n, long long z_row, long long h_row)
 {
@@ -94,14 +96,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) gram(
 
     const int line = threadIdx.x / SIDE, column = threadIdx.x % SIDE * WIDTH;  // of a chunk, where this thread fetches
     const float* z_next = z + (first + line) * z_row + top + column;
-    const float* h_next = h + (first + line) * h_row + left + column;
+    const float* h_next = h + (first + line - early_rows) * h_row + left + column;
     int next = 0;  // the chunk that is to be asked for
     const auto ask = [&](int stage) {
         if (next < chunks) {
             float* const to = ring + stage * STAGE;
             const bool real = next * CHUNK + line < count;
+            const long long row = first + next * CHUNK + line;
+            const float* const from = row < early_rows ? early + row * early_row + left + column : h_next;
             fetch_line<ROWS>(to + line * TALL + column, z_next, column, real ? (int)m - top - column : 0);
-            fetch_line<COLUMNS>(to + CHUNK * TALL + line * WIDE + column, h_next, column, real ? (int)n - left - column : 0);
+            fetch_line<COLUMNS>(to + CHUNK * TALL + line * WIDE + column, from, column, real ? (int)n - left - column : 0);
             z_next += CHUNK * z_row;
             h_next += CHUNK * h_row;
         }
