@@ -75,12 +75,23 @@ def pretend() -> None:
         CUlaunchAttribute=driver.CUlaunchAttribute,
         CUlaunchAttributeID=driver.CUlaunchAttributeID,
         CUevent_flags=driver.CUevent_flags,
+        CUstream_flags=driver.CUstream_flags,
+        CUstreamCaptureMode=driver.CUstreamCaptureMode,
         cuCtxGetCurrent=lambda: (0, 1),
         cuEventCreate=lambda flags: (0, event),
         cuEventDestroy=lambda event: nothing,
         cuEventRecord=lambda event, stream: nothing,
         cuStreamWaitEvent=lambda stream, event, flags: nothing,
         cuLaunchKernelEx=lambda config, function, pointers, extra: nothing,
+        cuThreadExchangeStreamCaptureMode=lambda mode: (0, mode),
+        cuStreamCreate=lambda flags: (0, driver.CUstream(3)),
+        cuStreamDestroy=lambda stream: nothing,
+        cuStreamBeginCapture=lambda stream, mode: nothing,
+        cuStreamEndCapture=lambda stream: (0, driver.CUgraph(1)),
+        cuGraphInstantiate=lambda graph, flags: (0, driver.CUgraphExec(1)),
+        cuGraphDestroy=lambda graph: nothing,
+        cuGraphExecDestroy=lambda graph: nothing,
+        cuGraphLaunch=lambda graph, stream: nothing,
     )
     chip = SimpleNamespace(multi_processor_count=H200.clusters[0], shared_memory_per_block_optin=H200.shared, major=9, minor=0)
     for place, replaced in {

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from enrnn._operators import Operator
@@ -95,3 +97,64 @@ def test_a_layer_that_is_not_compiled_does_not_load_the_compiler() -> None:
         "assert 'torch._dynamo' not in sys.modules",
     ]
     subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, timeout=120)
+
+
+class Program:
+    """What a call that is replayed is done by."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self, arguments: tuple[Any, ...]) -> Tensor:
+        self.times += 1
+        x, times, _ = arguments
+        return 3 * times * x
+
+
+class Noting(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class Watching(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_call_that_is_replayed_goes_there_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, x = Program(), torch.randn(4, requires_grad=True)
+    monkeypatch.setattr(_tripled, "_replayed", lambda arguments: program if arguments[1] == 5 else None)
+    assert _tripled.again(x, 4, None) is None
+    found = _tripled.again(x, 5, None)
+    assert found.grad_fn.name() == "enrnn_tripled_Backward" == _tripled(x, 5, None).grad_fn.name()
+    assert torch.equal(torch.autograd.grad(found, x, torch.ones(4))[0], torch.full((4,), 15.0))
+    with torch.no_grad():
+        assert not _tripled.again(x, 5, None).requires_grad
+    assert not _tripled.again(x.detach(), 5, None).requires_grad
+    assert program.times == 3
+
+
+def test_it_does_not_where_somebody_has_to_know_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, x, asked = Program(), torch.randn(4), []
+    monkeypatch.setattr(_tripled, "_replayed", lambda arguments: program)
+
+    def call(x: Tensor) -> Tensor:
+        asked.append(_tripled.again(x, 5, None) is not None)
+        return _tripled(x, 5, None)
+
+    call(x)
+    assert asked == [True]
+    torch.func.grad(lambda x: call(x).sum())(x)
+    torch.func.vmap(call)(x[None])
+    torch.func.jvp(lambda x: 2 * x if call(x.detach()) is None else x, (x,), (x,))
+    for listener in (Noting(), Watching(), torch.device("cpu"), torch.profiler.profile()):
+        with listener:  # type: ignore[attr-defined]
+            call(x)
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        torch.jit.trace(call, x, check_trace=False)
+    compiled = torch.compile(lambda x: call(x) + 1, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x), 15 * x + 1)
+    assert asked[1:] == [False] * (len(asked) - 1)
+    assert len(asked) == 10
+    call(x)
+    assert asked[-1]

@@ -20,13 +20,14 @@ from torch import Tensor
 from enrnn import _launch, _replay, _tape
 from enrnn._launch import Kernel, address, filled
 from enrnn._replay import replayed
+from tests._captures import Captures
 
 driver = pytest.importorskip("cuda.bindings.driver")
 
 STREAMS = {"main": 70, "side": 71, "other": 72}
 
 
-class Driver:
+class Driver(Captures):
     """Runs what it is told at once, and notes in which order, and on which stream."""
 
     CUlaunchConfig, CUlaunchAttribute, CUlaunchAttributeID, CUevent_flags = (
@@ -37,6 +38,7 @@ class Driver:
     )
 
     def __init__(self) -> None:
+        super().__init__(driver, STREAMS["side"])
         self.log: list[str] = []
         self.fails = False
         self.events = self.last = 0
@@ -54,20 +56,31 @@ class Driver:
         return (0,)
 
     def cuEventRecord(self, event: Any, stream: int) -> tuple[int]:
-        self.marked[int(event)] = len(self.log)
-        self.log.append(f"{stream} marks")
+        if not self._keeps(lambda: self.cuEventRecord(event, stream)):
+            self.marked[int(event)] = len(self.log)
+            self.log.append(f"{self._now_on(stream)} marks")
         return (0,)
 
     def cuStreamWaitEvent(self, stream: int, event: Any, flags: int) -> tuple[int]:
-        self.log.append(f"{stream} waits for {self.marked.get(int(event), 'a beginning')}")
+        if not self._keeps(lambda: self.cuStreamWaitEvent(stream, event, flags)):
+            self.log.append(f"{self._now_on(stream)} waits for {self.marked.get(int(event), 'a beginning')}")
         return (0,)
 
     def cuLaunchKernelEx(self, config: Any, function: Callable[..., None], pointers: int, extra: int) -> tuple[int]:
-        self.log.append(f"{int(config.hStream)} {function.__name__} {config.gridDimX} {config.blockDimX} {len(config.attrs)}")
+        names = function.__code__.co_varnames[: function.__code__.co_argcount]
+        places = (ctypes.c_void_p * len(names)).from_address(pointers)
+        given = [
+            ctypes.string_at(at, ctypes.sizeof(Rows) if name == "rows" else 8) for name, at in zip(names, places, strict=True)
+        ]
+        told = int(config.hStream), function, (config.gridDimX, config.blockDimX, len(config.attrs)), given
+        return (0,) if self._keeps(lambda: self._run(*told)) else self._run(*told)
+
+    def _run(self, stream: int, function: Callable[..., None], sizes: tuple[int, ...], given: list[bytes]) -> tuple[int]:
+        self.log.append(f"{self._now_on(stream)} {function.__name__} " + " ".join(map(str, sizes)))
         if self.fails:
             return (700,)
-        many = function.__code__.co_argcount
-        function(*((ctypes.c_void_p * many).from_address(pointers)))
+        kept = [ctypes.create_string_buffer(each, len(each)) for each in given]
+        function(*map(ctypes.addressof, kept))
         return (0,)
 
 
@@ -112,13 +125,14 @@ class On:
         On.now = self.before
 
 
-@pytest.fixture(autouse=True)
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+@pytest.fixture(autouse=True, params=[13000, 12080], ids=["graphs", "launches"])
+def fake(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     fake = Driver()
     monkeypatch.setattr(_launch, "driver", lambda: fake)
-    monkeypatch.setattr(_launch, "driver_version", lambda: 13000)
+    monkeypatch.setattr(_launch, "driver_version", lambda: request.param)
     monkeypatch.setattr(_launch.thread, "events", {})
     monkeypatch.setattr(_replay, "replayable", lambda like: True)
+    monkeypatch.setattr(_replay, "CAPTURED", set())  # there is no GPU that could do it again
     for module in (_replay, _tape):
         monkeypatch.setattr(module, "another", lambda device, number: SIDE)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)

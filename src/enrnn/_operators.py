@@ -36,6 +36,7 @@ class Operator:
         self._many: Callable[..., Any] = self.one_by_one
         _LIBRARY.define(self._name + torch.library.infer_schema(function, mutates_args=()), tags=(torch.Tag.pt2_compliant_tag,))
         self._run = _not_compiled(function)
+        self._replayed: Callable[[tuple[Any, ...]], Callable[..., Any] | None] = getattr(function, "again", lambda _: None)
         _LIBRARY.impl(self._name, self._run, "CompositeExplicitAutograd")
         self._overload = getattr(torch.ops.enrnn, self._name).default
         _LIBRARY.impl(self._name, self._differentiable(), "Autograd", with_keyset=True)
@@ -43,6 +44,19 @@ class Operator:
 
     def __call__(self, *arguments: Any) -> Any:
         return self._overload(*arguments)
+
+    def again(self, *arguments: Any) -> Any:
+        """What comes out of it, without a way through torch's dispatcher, if it is a call that is replayed (`_replay.py`), where
+        nobody but autograd has to know of it; None if it is not. What was checked of arguments before such a call need not be
+        checked again: those of one that can be replayed are like others that have come as far as here."""
+        if somebody_listens():
+            return None
+        program = self._replayed(arguments)
+        if program is None:
+            return None
+        if torch.is_grad_enabled() and torch._C._any_requires_grad(*arguments):
+            return self._apply(*arguments, program, None)
+        return program(arguments)
 
     def register_fake(self, fake: Callable[..., Any]) -> None:
         """What comes out of it, without values."""
@@ -103,8 +117,11 @@ class Operator:
 
         def forward(ctx: Any, *arguments: Any) -> Any:
             *arguments, keys, primals = arguments  # type: ignore[assignment]
-            with _for_outer_transforms() if transforms_are_active() else _NOTHING:
-                found = below(keys, *arguments)
+            if callable(keys):
+                found = keys(arguments)
+            else:
+                with _for_outer_transforms() if transforms_are_active() else _NOTHING:
+                    found = below(keys, *arguments)
             operator._setup_context(ctx, tuple(arguments), found)
             if primals is not None:
                 ctx.moved = primals, found
@@ -122,6 +139,7 @@ class Operator:
 
         methods = {"forward": staticmethod(forward), "backward": staticmethod(backward), "jvp": staticmethod(jvp)}
         node: Any = type(f"enrnn_{self._name}_", (torch.autograd.Function,), methods)  # of whose name torch makes the gradient's
+        self._apply = super(torch.autograd.Function, node).apply  # type: ignore[misc]
 
         def differentiable(keys: Any, *arguments: Any) -> Any:
             primals = _primals(arguments) if in_forward_mode() else None
@@ -129,10 +147,23 @@ class Operator:
                 if not transforms_are_active():
                     return node.apply(*arguments, keys, primals)
                 with enable_single_level_autograd_function():  # of one transform, which the dispatcher has come to
-                    return super(torch.autograd.Function, node).apply(*arguments, keys, primals)  # type: ignore[misc]
+                    return operator._apply(*arguments, keys, primals)
             return below(keys, *arguments)
 
         return differentiable
+
+
+def somebody_listens() -> bool:
+    """Whether calls of operators are traced, transformed, seen by modes or written down."""
+    return bool(
+        torch.compiler.is_compiling()
+        or transforms_are_active()
+        or in_forward_mode()
+        or torch._C._len_torch_dispatch_stack()
+        or torch._C._len_torch_function_stack()
+        or torch._C._get_tracing_state()
+        or torch._C._autograd._profiler_enabled()
+    )
 
 
 @contextlib.contextmanager

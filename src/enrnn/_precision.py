@@ -59,4 +59,4 @@ def exact_products() -> Iterator[None]:
 def lower_precision() -> bool:
     """Whether products on a GPU may be less precise than float32: `torch.set_float32_matmul_precision("high")` says so, or any
     other of torch's switches for TF32."""
-    return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
+    return bool(torch._C._get_fp32_precision_getter("cuda", "matmul") == "tf32")  # `torch.backends.cuda.matmul.fp32_precision`

@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from . import _launch
+from ._graphs import Graphs
 from ._precision import lower_precision
 from ._streams import BESIDE, another
 from ._tape import SIDE, Launch, Tape, View
@@ -43,13 +44,17 @@ def replayed(function: Callable[Given, Found]) -> Callable[Given, Found]:
     new tensors, and change none."""
     known = _known[function] = OrderedDict()
 
-    @functools.wraps(function)
-    def run(*arguments: Any) -> Any:
+    def find(arguments: tuple[Any, ...]) -> tuple[Any, Any]:
         key = _alike(arguments)
         now = None if key is None else known.get(key)
         if now is not None:
             with contextlib.suppress(KeyError):  # another thread may have had to make room
                 known.move_to_end(key)
+        return key, now
+
+    @functools.wraps(function)
+    def run(*arguments: Any) -> Any:
+        key, now = find(arguments)
         if type(now) is Program:
             return now(arguments)
         if key is None or now is False:
@@ -64,6 +69,11 @@ def replayed(function: Callable[Given, Found]) -> Callable[Given, Found]:
         known[key] = tape.fault is None and (tape if now is True else now == tape and Program(tape))
         return found
 
+    def again(arguments: tuple[Any, ...]) -> Program | None:
+        now = find(arguments)[1]
+        return now if type(now) is Program else None
+
+    run.again = again  # type: ignore[attr-defined]
     return run  # type: ignore[return-value]
 
 
@@ -73,17 +83,22 @@ _known: dict[Callable[..., Any], "OrderedDict[Any, Program | Tape | bool]"] = {}
 
 def _alike(arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """The same for two calls that launch the same kernels; None if it cannot be told, or this one is not to be replayed."""
-    like = arguments[0]
-    if not replayable(like) or _launch.thread.witness is not None:  # then it is a part of another call, which is watched
+    if not replayable(arguments[0]) or _launch.thread.witness is not None:  # then it is a part of another call, which is watched
         return None
-    found: list[Any] = [like.device, lower_precision()]
+    found: list[Any] = [lower_precision()]
     for each in arguments:
-        if type(each) is Tensor or type(each) is Parameter:
-            found += each.shape, each.stride(), each.dtype, each.data_ptr() % 16
+        kind = type(each)
+        if kind is Tensor or kind is Parameter:
+            try:
+                found += each.shape, each.stride(), each.dtype, each.get_device(), each.data_ptr() % 16
+            except RuntimeError:  # it has no memory of its own: it is sparse, or has left a transform of `torch.func`
+                return None
+        elif kind is list:
+            found.append(tuple(each))
         elif isinstance(each, Tensor):
             return None
         else:
-            found.append(tuple(each) if type(each) is list else each)
+            found.append(each)
     return tuple(found)
 
 
@@ -99,63 +114,64 @@ class Program:
 
     def __init__(self, tape: Tape) -> None:
         self.steps, self._given, self._outputs, self._alone = tape.steps, tape.given, tape.outputs, tape.alone
-        self._asked_for = len(tape.sizes)
         self._context = next(step.launch.kernel.context for step in tape.steps if step.launch is not None)
-        self._beside = any(step.stream == SIDE for step in tape.steps)
-        returned = {output.slot for output in tape.outputs}
-        self.own: dict[int, int] = {}
-        """The slots of what a call has for itself, all in one tensor, and where each begins in that, in bytes."""
-        self._size = 0
+        self._filled = [index for index, output in enumerate(tape.outputs) if output.slot is not None]
+        slots = [*range(len(tape.given)), *(tape.outputs[index].slot for index in self._filled)]
+        self.places: dict[int, tuple[int, int]] = {slot: (place, 0) for place, slot in enumerate(slots) if slot is not None}
+        """Where each slot begins: in which tensor, of those given, those returned, and one for what a call has for itself; and
+        after how many bytes."""
+        self.own, self._size = len(slots), 0
         for slot, size in enumerate(tape.sizes, len(tape.given)):
-            if slot not in returned:
-                self.own[slot] = self._size
+            if slot not in self.places:
+                self.places[slot] = self.own, self._size
                 self._size += -(-size // ALIGNED) * ALIGNED
         self._free: list[_Ready] = []
         """Those that no thread is using now."""
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
         like = arguments[0]
-        found = [like.new_empty(output.shape, dtype=output.dtype) for output in self._outputs]
-        memory = like.new_empty(self._size, dtype=torch.uint8)
-        tensors = [arguments[index] for index in self._given] + [memory] * self._asked_for
-        for output, tensor in zip(self._outputs, found, strict=True):
-            if output.slot is not None:
-                tensors[output.slot] = tensor
+        found = [
+            like.new_empty(shape, dtype=dtype) if same is None else torch.empty_like(arguments[same])  # which is faster
+            for _, shape, dtype, same in self._outputs
+        ]
+        tensors = [arguments[index] for index in self._given]
+        tensors += [found[index] for index in self._filled]
+        if self._size:
+            tensors.append(like.new_empty(self._size, dtype=torch.uint8))
         _launch.use_context(self._context)
-        current = torch._C._cuda_getCurrentRawStream(like.get_device())
-        beside = another(like.device, BESIDE) if self._beside else None
         try:
             ready = self._free.pop()
         except IndexError:  # another thread is at it
             ready = _Ready(self)
-        try:
-            ready.run(tensors, current, beside)
-        except BaseException:
-            if beside is not None:  # memory is given back now
-                torch.cuda.current_stream(like.device).wait_stream(beside)
-            raise
+        ready.run(tensors)
         self._free.append(ready)
         return found[0] if self._alone else tuple(found)
 
 
 LAUNCH, CALL, MARK, WAIT = range(4)
 
+CAPTURED = {torch.ops.aten.add_.Tensor, torch.ops.aten.copy_.default, torch.ops.aten.zero_.default}
+"""What may be called in a graph. Products may not: cuBLAS has memory for each stream, which two graphs must not use at once."""
+
 
 class _Ready:
     """What is to be done, in memory of its own: from call to call only addresses change."""
 
     def __init__(self, program: Program) -> None:
-        self._own = program.own
+        self._places, self._own = program.places, program.own
         self._memory = ctypes.create_string_buffer(sum(len(step.launch.words) for step in program.steps if step.launch))
         self._words = memoryview(self._memory).cast("B").cast("q")
         self._addresses: list[tuple[int, int, int]] = []
-        """Which of the words, its slot, and how many bytes from the beginning of that slot's tensor."""
+        """Which of the words, of which tensor, and how many bytes from its beginning."""
         self._kept: list[Any] = []
         self._configs: list[tuple[int, Any]] = []
         """Of launches, with the number of each one's stream."""
         self._streams: tuple[int, ...] = ()
         """That they were told."""
         self._actions: list[tuple[int, Any, Any, Any]] = []
+        self._beside = any(step.stream == SIDE for step in program.steps)
+        calls = {step.call.operation for step in program.steps if step.call is not None}
+        self._graphs, self._calls = Graphs() if calls <= CAPTURED else None, bool(calls)
         events = [_launch.new_event() for _ in {step.event for step in program.steps if step.event is not None}]
         weakref.finalize(self, _launch.forget_events, events, os.getpid()).atexit = False
         at = 0
@@ -178,16 +194,39 @@ class _Ready:
         pointers = (ctypes.c_void_p * len(launch.places))(*(first + place for place in launch.places))
         self._kept.append(pointers)
         for place, slot, offset in launch.addresses:
-            self._addresses.append(((at + place) // 8, slot, self._own.get(slot, 0) + offset))
+            tensor, start = self._places[slot]
+            self._addresses.append(((at + place) // 8, tensor, start + offset))
         return LAUNCH, config, launch.kernel.function, ctypes.addressof(pointers)
 
-    def run(self, tensors: list[Tensor], current: int, beside: torch.cuda.Stream | None) -> None:
-        """With these for slots; on the current stream, whose handle is given, and the one beside it, if that is used."""
+    def run(self, tensors: list[Tensor]) -> None:
+        """With these for slots, on the current stream, and on the one beside it, if that is used."""
+        starts = tuple([tensor.data_ptr() for tensor in tensors])
+        current = torch._C._cuda_getCurrentRawStream(tensors[0].get_device())
+        if self._graphs is not None and self._graphs.run(
+            starts, current, lambda streams: self._captured(tensors, starts, streams)
+        ):
+            return
+        device = tensors[0].device
+        beside = another(device, BESIDE) if self._beside else None
+        try:
+            self._do(tensors, starts, (current, current if beside is None else beside.cuda_stream), (None, beside))
+        except BaseException:
+            if beside is not None:  # memory is given back now
+                torch.cuda.current_stream(device).wait_stream(beside)
+            raise
+
+    def _captured(self, tensors: list[Tensor], starts: tuple[int, ...], streams: tuple[int, int]) -> None:
+        known: Any = torch.cuda.ExternalStream if self._calls else lambda stream: None
+        main, side = map(known, streams)
+        self._do(tensors, starts, streams, (main, side))
+
+    def _do(
+        self, tensors: list[Tensor], starts: tuple[int, ...], streams: tuple[int, int], as_torch_has: tuple[Any, Any]
+    ) -> None:
+        """Everything, with tensors that begin there. Torch's operations need to be told of streams, but for the current one."""
         words, driver = self._words, _launch.driver()
-        starts = [tensor.data_ptr() for tensor in tensors]
-        for at, slot, offset in self._addresses:
-            words[at] = starts[slot] + offset
-        streams = (current, current if beside is None else beside.cuda_stream)
+        for at, tensor, offset in self._addresses:
+            words[at] = starts[tensor] + offset
         if streams != self._streams:
             for stream, config in self._configs:
                 config.hStream = streams[stream]
@@ -196,7 +235,7 @@ class _Ready:
             if kind == LAUNCH:
                 _launch.checked(driver.cuLaunchKernelEx(first, second, third, 0))
             elif kind == CALL:
-                with torch.cuda.stream(beside) if third == SIDE else _NOTHING:
+                with _NOTHING if as_torch_has[third] is None else torch.cuda.stream(as_torch_has[third]):
                     self._call(first, second, tensors)
             elif kind == MARK:
                 _launch.checked(driver.cuEventRecord(second, streams[first]))
@@ -214,9 +253,10 @@ class _Ready:
         if type(operand) is not View:
             return operand
         slot, offset, shape, stride, dtype = operand
-        tensor, own = tensors[slot], self._own.get(slot)
-        if own is not None:
-            tensor, offset = tensor.view(dtype), offset + own // dtype.itemsize
+        place, start = self._places[slot]
+        tensor = tensors[place]
+        if place == self._own:
+            tensor, offset = tensor.view(dtype), offset + start // dtype.itemsize
         return tensor.as_strided(shape, stride, tensor.storage_offset() + offset)
 
 

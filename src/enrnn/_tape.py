@@ -105,11 +105,12 @@ class Step(NamedTuple):
 
 
 class Output(NamedTuple):
-    """A tensor that is returned, and its slot; None if it is empty."""
+    """A tensor that is returned, and its slot, None if it is empty; and which of the arguments, if one, is laid out like it."""
 
     slot: int | None
     shape: tuple[int, ...]
     dtype: torch.dtype
+    like: int | None
 
 
 class Tape:
@@ -127,6 +128,8 @@ class Tape:
         self.alone = False
         """Whether one tensor is returned, and not a tuple."""
         self.given = [index for index, each in enumerate(arguments) if isinstance(each, Tensor) and each.numel()]
+        whole = {index: each for index, each in enumerate(arguments) if isinstance(each, Tensor) and each.is_contiguous()}
+        self._like = {(tuple(each.shape), each.dtype): index for index, each in whole.items()}
         self.sizes: list[int] = []
         """Bytes of what was asked for."""
         self._starts: list[int] = []
@@ -282,7 +285,8 @@ class Tape:
             if each.numel() and (slot is None or slot < len(self.given) or not whole or slot in before):
                 self._fails("it returns a tensor that is not new")
                 return
-            self.outputs.append(Output(slot, tuple(each.shape), each.dtype))
+            kind = tuple(each.shape), each.dtype
+            self.outputs.append(Output(slot, *kind, self._like.get(kind)))
 
     def _check_memory(self, _: Any) -> None:
         returned = {output.slot for output in self.outputs}

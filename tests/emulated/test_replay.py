@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from enrnn import _replay
+from enrnn import _graphs, _launch, _replay
+from enrnn.functional import long_short_recurrence
 from enrnn.recurrence import _engines, _gram, _linked, _product, _projection, _rotations
 from tests.emulator._chip import Emulated
 from tests.recurrence import _rotations as rotations
@@ -52,13 +53,21 @@ def turned(leaf: Tensor | None) -> Tensor:
     return leaf.detach().mT.contiguous().mT.requires_grad_()
 
 
+def at_first(graphs: object, addresses: object, stream: int, launch: _graphs.Launches) -> bool:
+    """A graph for addresses that have never come before."""
+    graph = _graphs._captured(launch)
+    _launch.checked(_launch.driver().cuGraphLaunch(graph, stream))
+    return True
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_the_same_bits(name: str, emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
     case = CASES[name]
     monkeypatch.setattr(_engines, "why_not", lambda *_: None)
     monkeypatch.setattr(_engines, "as_one", lambda *_: not case.apart)
     monkeypatch.setattr(_linked, "pays", lambda *_: case.linked)
-    monkeypatch.setattr(_gram, "fits", lambda *_: case.gram)
+    monkeypatch.setattr(_gram, "NARROW", 192 if case.gram else 0)
+    monkeypatch.setattr(_gram, "LITTLE", 0)
     monkeypatch.setattr(_product, "LEAST_SIDE", 1)
     monkeypatch.setattr(_product, "LEAST_WORK", 1 if case.product else 2**60)
     wholes = []
@@ -77,6 +86,11 @@ def test_the_same_bits(name: str, emulated: Emulated, monkeypatch: pytest.Monkey
         patch.setattr(_replay, "replayable", lambda like: False)
         again = answers(given, upstream, case.nonlinearity)
     assert all(torch.equal(*pair) for pair in zip(found, again, strict=True))
+    emulated.launched.clear()
+    monkeypatch.setattr(_graphs.Graphs, "run", at_first)
+    assert all(torch.equal(*pair) for pair in zip(found, answers(given, upstream, case.nonlinearity), strict=True))
+    assert emulated.launched == wholes[0]
+    assert emulated.graphs_launched == [any(step.call for step in program.steps) for program in programs()].count(False)
     doubles = [each if each is None else each.detach().double().requires_grad_() for each in given]
     exact = answers(doubles, upstream.double(), case.nonlinearity, "reference")
     for each, right in zip(found, exact, strict=True):
@@ -128,3 +142,31 @@ def test_layers_of_rotations(lengths: bool, emulated: Emulated, monkeypatch: pyt
         patch.setattr(_replay, "replayable", lambda like: False)
         again = answers(given, case.upstream.float())
     assert all(torch.equal(*pair) for pair in zip(found, again, strict=True))
+
+
+def test_what_fits_nothing_is_refused_after_calls_that_are_replayed(emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arguments are not checked again, where they are like those of such a call; but only there."""
+    monkeypatch.setattr(_engines, "why_not", lambda *_: None)
+    given, upstream = leaves(5, 3, 20, 12, 0)
+    for _ in range(5):
+        answers(given, upstream, "modrelu")
+    bias, initial = given[4:]
+    assert initial is not None
+    assert bias is not None
+    for wrong in ([*given[:4], bias[:-1], initial], [*given[:4], bias.double(), initial], [*given[:5], initial[:2]]):
+        with pytest.raises(ValueError, match=r"^(bias|initial) must have"):
+            long_short_recurrence(*wrong, "modrelu", backend="cuda")
+    for name, error in (("modreluu", "Unknown nonlinearity"), ("paired_modrelu", "works on one recurrent matrix")):
+        with pytest.raises(ValueError, match=error):
+            long_short_recurrence(*given, name, backend="cuda")
+    with pytest.raises(ValueError, match="Unknown backend"):
+        long_short_recurrence(*given, "modrelu", backend="cudaa")
+    with pytest.raises(TypeError, match="nonlinearity should be a string"):
+        long_short_recurrence(*given, ["modrelu"], backend="cuda")
+    sparse = initial.detach().to_sparse()
+    with pytest.raises((RuntimeError, NotImplementedError)):
+        long_short_recurrence(*given[:5], sparse, "modrelu", backend="cuda")
+    left = []
+    torch.func.grad(lambda x: (left.append(x), x.sum())[1])(initial.detach())
+    outside = long_short_recurrence(*given[:5], left[0], "modrelu", backend="cuda")
+    assert torch.equal(outside, long_short_recurrence(*given, "modrelu", backend="cuda"))

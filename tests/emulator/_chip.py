@@ -34,6 +34,10 @@ class Emulated:
         """The names of kernels, in the order of their launches."""
         return self._driver.launched
 
+    @property
+    def graphs_launched(self) -> int:
+        return self._driver.graphs_launched
+
     def unfair(self, seed: int) -> None:
         """From now on threads go on in whatever order."""
         self._driver.schedule = Unfair(seed)
@@ -72,6 +76,7 @@ def emulated_chip() -> Iterator[Emulated]:
     with pytest.MonkeyPatch.context() as patch:
         for name in CALLS:
             patch.setattr(driver, name, getattr(stand_in, name))
+        patch.setattr(_replay, "CAPTURED", set())  # torch's operations are done at once, and not when a graph is launched
         patch.setattr(_nvrtc, "compile_cubin", compiler)
         patch.setattr(_nvrtc, "room_of", lambda device: (H200.registers, H200.shared))
         patch.setattr(_nvrtc, "clusters_at_once", lambda device: H200.clusters[1:])

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests import _captures
 from tests.emulator import _machine, _races
 from tests.emulator._instructions import program
 from tests.emulator._machine import Launch, Program, Progress
@@ -42,6 +43,7 @@ CALLS = (
     "cuModuleGetFunction",
     "cuModuleLoadData",
     "cuStreamWaitEvent",
+    *_captures.CALLS,
 )
 """What it answers; the rest of the module stays as it is."""
 
@@ -74,10 +76,11 @@ class Stream:
         return [*self.waits, *([(self.last, "done")] if self.last else [])]
 
 
-class Driver:
+class Driver(_captures.Captures):
     def __init__(self, allocations: Allocations, schedule: Schedule) -> None:
         from cuda.bindings import driver
 
+        super().__init__(driver, 0)
         self._names, self._allocations, self.schedule = driver, allocations, schedule
         self._host = Host()
         self._modules: list[dict[str, Program]] = []
@@ -118,10 +121,14 @@ class Driver:
         return (0,)
 
     def cuEventRecord(self, event: Any, stream: Any) -> tuple[int]:
+        if self._keeps(lambda: self.cuEventRecord(event, stream)):
+            return (0,)
         self._events[int(event)] = self._stream(stream).done
         return (0,)
 
     def cuStreamWaitEvent(self, stream: Any, event: Any, flags: int) -> tuple[int]:
+        if self._keeps(lambda: self.cuStreamWaitEvent(stream, event, flags)):
+            return (0,)
         self._stream(stream).waits += self._events.get(int(event), [])
         return (0,)
 
@@ -146,21 +153,25 @@ class Driver:
         assert (config.blockDimY, config.blockDimZ, extra, config.numAttrs) == (1, 1, 0, len(config.attrs))
         if not self._fits(config, called):
             return (self._names.CUresult.CUDA_ERROR_INVALID_VALUE,)
-        stream, progress, early = self._stream(config.hStream), Progress(), self._told(config.attrs)
+        sizes = called.program, (config.gridDimX, config.gridDimY, config.gridDimZ), config.blockDimX, config.sharedMemBytes
+        told = sizes, _given(kernel.parameters, parameters), int(config.hStream), self._told(config.attrs)
+        events = list(self._tells(config.attrs))
+        if not self._keeps(lambda: self._launch(*told, events)):
+            self._launch(*told, events)
+        return (self._names.CUresult.CUDA_SUCCESS,)
+
+    def _launch(self, sizes: tuple[Any, ...], given: bytes, on: int, early: bool, events: list[tuple[int, str]]) -> None:
+        stream, progress = self._stream(on), Progress()
         after = [*stream.waits, *([(stream.last, "lets" if early else "done")] if stream.last else [])]
-        launch = Launch(
-            *(called.program, (config.gridDimX, config.gridDimY, config.gridDimZ), config.blockDimX, config.sharedMemBytes),
-            *(_given(kernel.parameters, parameters), progress, after, stream.last if early else None),
-        )
+        launch = Launch(*sizes, given, progress, after, stream.last if early else None)
         stream.last, stream.waits = progress, []
-        for event, how in self._tells(config.attrs):
+        for event, how in events:
             self._events[event] = [(progress, how)]
-        self.launched.append(kernel.name)
+        self.launched.append(launch.program.kernel.name)
         if self._held is None:
             self._run([launch])
         else:
             self._held.append(launch)
-        return (self._names.CUresult.CUDA_SUCCESS,)
 
     def _run(self, launches: list[Launch]) -> None:
         if not self.watches:
@@ -178,7 +189,7 @@ class Driver:
         self._order = Order(_races.check)
 
     def _stream(self, handle: Any) -> Stream:
-        return self._streams.setdefault(int(handle), Stream())
+        return self._streams.setdefault(self._now_on(handle), Stream())
 
     def _fits(self, config: Any, called: Function) -> bool:
         """As far as the chip's limits go that a launch can be refused for."""

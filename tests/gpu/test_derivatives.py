@@ -81,4 +81,5 @@ def test_a_gradient_for_every_sequence(q: int, s: int, steps: int, batch: int) -
     each = torch.func.vmap(torch.func.grad(loss), (None, 1))(blocks, x)
     alone = [torch.func.grad(loss)(blocks, one) for one in x.unbind(1)]
     for together, separate in zip(each, zip(*alone, strict=True), strict=True):
-        torch.testing.assert_close(together, torch.stack(separate), rtol=1e-4, atol=1e-4)
+        separate = torch.stack(separate)
+        torch.testing.assert_close(together, separate, rtol=1e-4, atol=1e-5 * float(separate.abs().max()))

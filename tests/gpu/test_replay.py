@@ -33,6 +33,10 @@ def anew(given: list[Tensor | None], upstream: Tensor, monkeypatch: pytest.Monke
         return answers(given, upstream, "modrelu")
 
 
+def readies() -> list[_replay._Ready]:
+    return [ready for program in programs() if type(program) is _replay.Program for ready in program._free]
+
+
 def equal(first: list[Tensor], second: list[Tensor]) -> bool:
     return all(torch.equal(*pair) for pair in zip(first, second, strict=True))
 
@@ -46,6 +50,29 @@ def test_the_same_bits(size: tuple[int, int, int, int], monkeypatch: pytest.Monk
     assert [type(each) for each in programs()] == [_replay.Program] * 2
     for _ in range(3):  # with the same tensors, and so at the same addresses
         assert equal(answers(given, upstream, "modrelu"), found)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("total", [False, True], ids=["given", "of a sum"])
+def test_graphs_of_calls(size: tuple[int, int, int, int], total: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At addresses that come again, with other values; and now and then at others. A sum's gradient has to be copied first."""
+    given, upstream = leaves(*size, 0, "cuda")
+    upstream = upstream[0, 0, 0].expand(upstream.shape) if total else upstream
+    others, more = leaves(*size, 1, "cuda")
+    kept = []
+    for seed in range(12):
+        with torch.no_grad():
+            for each in given:
+                if each is not None:
+                    each.mul_(0.97)
+        found = answers(given, upstream, "modrelu")
+        if seed % 4 == 2:
+            kept.append(answers(others, more, "modrelu"))
+        assert equal(found, anew(given, upstream, monkeypatch))
+        del found
+    assert all(equal(each, kept[0]) for each in kept)
+    made = [[known.graph for known in ready._graphs._known.values()] for ready in readies() if ready._graphs is not None]
+    assert sum(any(graph is not None for graph in graphs) for graphs in made) >= 1
 
 
 @pytest.mark.parametrize("size", SIZES[2:5], ids=str)

@@ -16,7 +16,7 @@ def leaves(steps: int, batch: int, q: int, s: int, seed: int, device: str = "cpu
     def normal(*size: int) -> Tensor:
         return torch.randn(size, generator=generator).to(device)
 
-    matrices = [normal(q, q) / q**0.5, normal(q, s) / n**0.5 if s else None, normal(s, s) / s**0.5 if s else None]
+    matrices = [normal(q, q) / (1.2 * q**0.5), normal(q, s) / n**0.5 if s else None, normal(s, s) / (1.2 * s**0.5) if s else None]
     given = [normal(steps, batch, n), *matrices, -normal(n).abs() / 9, normal(batch, n)]
     return [each if each is None else each.requires_grad_() for each in given], normal(steps, batch, n)
 
