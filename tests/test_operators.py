@@ -131,7 +131,7 @@ def test_a_call_that_is_replayed_goes_there_directly(monkeypatch: pytest.MonkeyP
     with torch.no_grad():
         assert not _tripled.again(x, 5, None).requires_grad
     assert not _tripled.again(x.detach(), 5, None).requires_grad
-    assert program.times == 3
+    assert program.times == 4
 
 
 def test_it_does_not_where_somebody_has_to_know_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

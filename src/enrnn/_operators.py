@@ -36,20 +36,24 @@ class Operator:
         self._many: Callable[..., Any] = self.one_by_one
         _LIBRARY.define(self._name + torch.library.infer_schema(function, mutates_args=()), tags=(torch.Tag.pt2_compliant_tag,))
         self._run = _not_compiled(function)
-        self._replayed: Callable[[tuple[Any, ...]], Callable[..., Any] | None] = getattr(function, "again", lambda _: None)
+        self._replayed: Callable[[tuple[Any, ...]], Callable[..., Any] | None] | None = getattr(function, "again", None)
         _LIBRARY.impl(self._name, self._run, "CompositeExplicitAutograd")
         self._overload = getattr(torch.ops.enrnn, self._name).default
         _LIBRARY.impl(self._name, self._differentiable(), "Autograd", with_keyset=True)
         torch.library.register_vmap(f"enrnn::{self._name}", self._at_once, lib=_LIBRARY)
 
     def __call__(self, *arguments: Any) -> Any:
+        if self._replayed is not None:
+            found = self.again(*arguments)
+            if found is not None:
+                return found
         return self._overload(*arguments)
 
     def again(self, *arguments: Any) -> Any:
         """What comes out of it, without a way through torch's dispatcher, if it is a call that is replayed (`_replay.py`), where
         nobody but autograd has to know of it; None if it is not. What was checked of arguments before such a call need not be
         checked again: those of one that can be replayed are like others that have come as far as here."""
-        if somebody_listens():
+        if self._replayed is None or somebody_listens():
             return None
         program = self._replayed(arguments)
         if program is None:

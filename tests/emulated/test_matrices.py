@@ -6,9 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from enrnn.matrices import _cayley_transform, _normalization
+import enrnn
+from enrnn import _replay
+from enrnn._graphs import Graphs
+from enrnn.matrices import _cayley_transform, _inverse, _normalization
 from enrnn.matrices._eigenvalue_normalized import normalize_spectrum, normalize_spectrum_backward
 from tests.emulator._chip import Emulated
+from tests.recurrence._replayed import at_first, programs
 
 pytestmark = pytest.mark.usefixtures("in_any_order_too")
 
@@ -39,7 +43,45 @@ def test_the_cayley_transform(size: int, dtype: torch.dtype, emulated: Emulated)
     near(W, (2 * X - identity) * signs, 1e3)
     near(inverse, X, 1e3)
     near(_cayley_transform.cayley_backward(G.to(dtype), inverse, 2), (V.mT - V).triu(1), 1e4)
-    assert emulated.launched == ["shift", *["eliminate"] * -(-size // 32), "finish", "widen", "narrow"]
+    forward = ["shift", *["eliminate"] * -(-size // 32), *["product"] * 3, "finish"]
+    assert emulated.launched == [*forward, "widen", *["product"] * 2, "narrow"]
+
+
+@pytest.mark.parametrize(
+    "family", [enrnn.Cayley(), enrnn.EigenvalueNormalized(normalizing=True)], ids=lambda each: type(each).__name__
+)
+def test_calls_that_are_replayed(family: torch.nn.Module, emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same bits, one by one and as graphs."""
+
+    def answers(seed: int) -> list[Tensor]:
+        P = noise(33, 33, seed=seed).float().requires_grad_()
+        W = family(P)
+        return [W.detach(), *torch.autograd.grad(W, P, noise(33, 33, seed=seed + 1).float())]
+
+    for seed in range(5):
+        found = answers(seed)
+    monkeypatch.setattr(Graphs, "run", at_first)
+    again = answers(seed)
+    kinds = [any(step.call for step in program.steps) for program in programs()]
+    assert len(kinds) == 2
+    assert emulated.graphs_launched == kinds.count(False)  # on a GPU the copy of T is in the graph, too
+    monkeypatch.setattr(_replay, "replayable", lambda like: False)
+    for one, two, three in zip(found, again, answers(seed), strict=True):
+        assert torch.equal(one, two)
+        assert torch.equal(one, three)
+
+
+@pytest.mark.parametrize("size", [1, 31, 32, 70])
+def test_products_around_an_inverse(size: int, emulated: Emulated) -> None:
+    """Of any strides, and with something added."""
+    kernels = _inverse.kernels_for(noise(size, size))
+    assert kernels is not None
+    A, B, D = (noise(size, size, seed=seed) for seed in range(3))
+    wide = torch.full((size, 2 * size + 3), float("nan"), dtype=torch.float64)
+    wide[:, 1:-2:2] = B
+    for a, b in ((A, B), (A.mT, B), (A, B.mT), (A.mT, wide[:, 1:-2:2])):
+        near(_inverse.product(a, b, kernels), a @ b, 100)
+        near(_inverse.product(a, b, kernels, D, -1), D - a @ b, 100)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from enrnn import _graphs, _launch, _replay
+from enrnn import _graphs, _replay
 from enrnn.functional import long_short_recurrence
 from enrnn.recurrence import _engines, _gram, _linked, _product, _projection, _rotations
 from tests.emulator._chip import Emulated
 from tests.recurrence import _rotations as rotations
 from tests.recurrence._problems import floating
-from tests.recurrence._replayed import answers, leaves, programs
+from tests.recurrence._replayed import answers, at_first, leaves, programs
 
 
 class Case(NamedTuple):
@@ -51,13 +51,6 @@ def turned(leaf: Tensor | None) -> Tensor:
     """The same, with other strides."""
     assert leaf is not None
     return leaf.detach().mT.contiguous().mT.requires_grad_()
-
-
-def at_first(graphs: object, addresses: object, stream: int, launch: _graphs.Launches) -> bool:
-    """A graph for addresses that have never come before."""
-    graph = _graphs._captured(launch)
-    _launch.checked(_launch.driver().cuGraphLaunch(graph, stream))
-    return True
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from enrnn import _replay
+from enrnn import _graphs, _launch, _replay
 from enrnn.functional import long_short_recurrence
 
 
@@ -31,3 +31,10 @@ def answers(given: list[Tensor | None], upstream: Tensor, name: str, backend: st
 def programs() -> list[object]:
     """What is known now of calls."""
     return [each for known in _replay._known.values() for each in known.values()]
+
+
+def at_first(graphs: object, addresses: object, stream: int, launch: _graphs.Launches) -> bool:
+    """A graph for addresses that have never come before."""
+    graph = _graphs._captured(launch)
+    _launch.checked(_launch.driver().cuGraphLaunch(graph, stream))
+    return True

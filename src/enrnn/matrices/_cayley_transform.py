@@ -10,7 +10,9 @@ from .._kernels import KernelsFor
 from .._launch import Kernel
 from .._operators import Operator, differentiated_again
 from .._precision import working_dtype
-from ._inverse import eliminated, elimination, shifted_skew_inverse
+from .._replay import replayed
+from . import _inverse
+from ._inverse import eliminated, shifted_skew_inverse
 from ._skew import skew_symmetric
 
 SOURCE = Path(__file__).with_name("cayley.cu")
@@ -18,6 +20,7 @@ THREADS = 256
 
 
 @Operator
+@replayed
 def cayley(original: Tensor, negative_ones: int) -> tuple[Tensor, Tensor]:
     """`W = (I + A)⁻¹(I − A)D` in the dtype of `P`, and `X = (I + A)⁻¹` in the precision it is computed in.
 
@@ -25,14 +28,14 @@ def cayley(original: Tensor, negative_ones: int) -> tuple[Tensor, Tensor]:
     """
     size, ones = original.shape[0], original.shape[0] - negative_ones
     X = original.new_empty(size, size, dtype=working_dtype(original))
-    elimination_step, kernels = elimination(X), _kernels_for(original)
-    if elimination_step is None or kernels is None:
+    inversion, kernels = _inverse.kernels_for(X), _kernels_for(original)
+    if inversion is None or kernels is None:
         X = shifted_skew_inverse(skew_symmetric(original.to(X.dtype)))
         return _finished(X, negative_ones).to(original.dtype), X
     identity, W = torch.empty_like(X), original.new_empty(size, size)
     blocks = -(-X.numel() // THREADS)
     kernels.shift(blocks, THREADS, original.contiguous(), X, identity, size)
-    X = eliminated(X, identity, elimination_step)
+    X = eliminated(X, identity, inversion)
     kernels.finish(blocks, THREADS, X, W, size, ones)
     return W, X
 
@@ -43,15 +46,17 @@ def _(original: Tensor, negative_ones: int) -> tuple[Tensor, Tensor]:
 
 
 @Operator
+@replayed
 def cayley_backward(gradient: Tensor, X: Tensor, negative_ones: int) -> Tensor:
     """`∂L/∂P = triu(Vᵀ − V, 1)`, with `V = Xᵀ (2 G D) Xᵀ`, given `G = ∂L/∂W`."""
-    kernels = _kernels_for(gradient) if X.dtype == torch.float64 else None
-    if kernels is None:
+    inversion, kernels = _inverse.kernels_for(X), _kernels_for(gradient)
+    if inversion is None or kernels is None:
         return _pulled_back(_finished_back(gradient, X, negative_ones), X).to(gradient.dtype)
     size, blocks = X.shape[0], -(-X.numel() // THREADS)
     dX, dP = torch.empty_like(X), gradient.new_empty(size, size)
     kernels.widen(blocks, THREADS, gradient.contiguous(), dX, size, size - negative_ones)
-    kernels.narrow(blocks, THREADS, X.mT @ dX @ X.mT, dP, size)
+    V = _inverse.product(_inverse.product(X.mT, dX, inversion), X.mT, inversion)
+    kernels.narrow(blocks, THREADS, V, dP, size)
     return dP
 
 

@@ -276,6 +276,7 @@ def _(
 
 
 @Operator
+@replayed
 def normalize_spectrum_backward(
     gradient: Tensor, W: Tensor, derivative: Tensor, radius: Tensor, applied: Tensor, epsilon: float
 ) -> Tensor:

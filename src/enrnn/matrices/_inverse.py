@@ -8,7 +8,7 @@ relative error, which is at most about `q·‖A‖²` roundings before. So up to
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,13 +32,13 @@ LARGE = 1e5
 def shifted_skew_inverse(skew: Tensor) -> Tensor:
     """`(I + A)⁻¹`, [q, q]. `A` must be skew-symmetric: nothing is pivoted."""
     identity = torch.eye(skew.shape[0], dtype=skew.dtype, device=skew.device)
-    kernel = elimination(skew)
-    if kernel is None:
+    kernels = kernels_for(skew)
+    if kernels is None:
         if skew.is_cpu and skew.numel() and LARGE < float(skew.abs().max()) < math.inf:
             return _by_planes(skew)
         solved: Tensor = torch.linalg.solve_ex(identity + skew, identity)[0]
         return solved.contiguous()
-    return eliminated(identity + skew, identity, kernel)
+    return eliminated(identity + skew, identity, kernels)
 
 
 @shifted_skew_inverse.register_fake
@@ -77,8 +77,15 @@ def _by_planes(skew: Tensor) -> Tensor:
     return (Q * spectrum) @ Q.mT - skew_of(Q, turns * scale)
 
 
-def eliminated(shifted: Tensor, identity: Tensor, kernel: Kernel) -> Tensor:
-    """The inverse of `shifted`, by the kernel. `identity` is written over.
+class Kernels(NamedTuple):
+    """Of `inverse.cu`."""
+
+    eliminate: Kernel
+    product: Kernel
+
+
+def eliminated(shifted: Tensor, identity: Tensor, kernels: Kernels) -> Tensor:
+    """The inverse of `shifted`.
 
     (Kernels that begin before the one in front has ended, as those of the spectral radius do, made it slower: with W formed from
     it, 195 µs instead of 166 at q = 374, 114 instead of 109 at 310, on an H200.)
@@ -87,21 +94,36 @@ def eliminated(shifted: Tensor, identity: Tensor, kernel: Kernel) -> Tensor:
     tiles = -(-size // SIDE)
     matrix, spare = shifted, torch.empty_like(shifted)
     for step in range(tiles):
-        kernel((tiles, tiles), THREADS, matrix, spare, size, step)
+        kernels.eliminate((tiles, tiles), THREADS, matrix, spare, size, step)
         matrix, spare = spare, matrix if step else torch.empty_like(shifted)
-    residual = identity.addmm_(shifted, matrix, alpha=-1)
-    return torch.addmm(matrix, matrix, torch.addmm(residual, residual, residual))
+    residual = product(shifted, matrix, kernels, identity, -1)
+    return product(matrix, product(residual, residual, kernels, residual), kernels, matrix)
 
 
-_kernels: dict[torch.device, Kernel] = {}
+MOST = 512
+"""Rows up to which products are made by our kernel, so that nothing but kernels of ours is launched (`_replay.py`)."""
 
 
-def elimination(matrix: Tensor) -> Kernel | None:
-    """The kernel for one step of the elimination, if the matrix is in float64 on a GPU that can run it."""
+def product(A: Tensor, B: Tensor, kernels: Kernels, added: Tensor | None = None, sign: int = 1) -> Tensor:
+    """`added + sign·A B`, of square matrices in float64."""
+    size = A.shape[0]
+    if size > MOST:
+        return sign * (A @ B) if added is None else torch.addmm(added, A, B, alpha=sign)
+    out, tiles = A.new_empty(size, size), -(-size // SIDE)
+    kernels.product((tiles, tiles), THREADS, A, *A.stride(), B, *B.stride(), added, out, size, sign)
+    return out
+
+
+_kernels: dict[torch.device, Kernels] = {}
+
+
+def kernels_for(matrix: Tensor) -> Kernels | None:
+    """The kernels, if the matrix is in float64 on a GPU that can run them."""
     if not matrix.is_cuda or matrix.dtype != torch.float64 or matrix.shape[0] == 0 or _nvrtc.unavailable() is not None:
         return None
     if matrix.device not in _kernels:
         if capturing(matrix):
             return None  # loading a kernel is not allowed while a graph is captured
-        (_kernels[matrix.device],) = _nvrtc.load(_nvrtc.text(SOURCE), {"eliminate": 0}, matrix.device)
+        names = dict.fromkeys(Kernels._fields, 0)
+        _kernels[matrix.device] = Kernels(*_nvrtc.load(_nvrtc.text(SOURCE), names, matrix.device))
     return _kernels[matrix.device]

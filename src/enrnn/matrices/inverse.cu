@@ -1,4 +1,6 @@
-// One step of an inversion in place by blocks (Gauss and Jordan), without pivoting, in double precision.
+// An inverse, and the products around it, in double precision.
+//
+// `eliminate` is one step of an inversion in place by blocks (Gauss and Jordan), without pivoting.
 //
 // With the pivot rows and columns of block k first, the matrix is [[D, S], [C, M]], and the step turns it into
 //     [[P, P S], [-C P, M - C P S]],    P = D^-1;
@@ -95,5 +97,53 @@ extern "C" __global__ void __launch_bounds__(THREADS) eliminate(const double* __
     for (int t = 0; t < 4; t++) {
         const int across = first_column + c + 8 * (t / 2) + t % 2, down = first_row + r;
         if (down < n && across < n) to[(long long)down * n + across] = sum[t / 2][t % 2];
+    }
+}
+
+// A number into shared memory, or zero.
+__device__ void copy(double* to, const double* from, bool there) {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 8 : 0) : "memory");
+}
+
+// added + sign * A B, for square matrices of any strides, of which the result and what is added (or null) have rows one after the other. A thread block
+// makes a tile of SIDE x SIDE, whose factors come SIDE inner indices at a time, the next ones while these are multiplied.
+extern "C" __global__ void __launch_bounds__(THREADS) product(
+    const double* A, long long a_down, long long a_right, const double* B, long long b_down, long long b_right,
+    const double* added, double* out, long long size, long long sign)
+{
+    __shared__ double left[2][SIDE * LEFT], right[2][SIDE * RIGHT];
+    const int n = (int)size, first_column = blockIdx.x * SIDE, first_row = blockIdx.y * SIDE, chunks = (n + SIDE - 1) / SIDE;
+    const auto fetch = [&](int chunk) {  // neighbouring threads along the smaller stride
+        const int k = chunk * SIDE;
+#pragma unroll
+        for (int i = 0; i < SIDE * SIDE / THREADS; i++) {
+            const int line = threadIdx.x / SIDE + i * (THREADS / SIDE), place = threadIdx.x % SIDE;
+            const int a_row = a_right <= a_down ? line : place, a_column = a_right <= a_down ? place : line;
+            const int b_row = b_right <= b_down ? line : place, b_column = b_right <= b_down ? place : line;
+            const bool a_there = first_row + a_row < n && k + a_column < n, b_there = k + b_row < n && first_column + b_column < n;
+            copy(left[chunk % 2] + a_row * LEFT + a_column, A + (a_there ? (first_row + a_row) * a_down + (k + a_column) * a_right : 0), a_there);
+            copy(right[chunk % 2] + b_row * RIGHT + b_column, B + (b_there ? (k + b_row) * b_down + (first_column + b_column) * b_right : 0), b_there);
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    };
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, r = 8 * (warp / 2) + lane / 4, c = 16 * (warp % 2) + lane % 4 * 2;
+    double sum[2][2] = {};
+    fetch(0);
+    for (int chunk = 0; chunk < chunks; chunk++) {
+        if (chunk + 1 < chunks) {
+            fetch(chunk + 1);
+            asm volatile("cp.async.wait_group 1;" ::: "memory");
+        } else {
+            asm volatile("cp.async.wait_group 0;" ::: "memory");
+        }
+        __syncthreads();
+        multiply(sum, left[chunk % 2] + 8 * (warp / 2) * LEFT, right[chunk % 2] + 16 * (warp % 2), (double)sign);
+        __syncthreads();
+    }
+#pragma unroll
+    for (int t = 0; t < 4; t++) {
+        const int across = first_column + c + 8 * (t / 2) + t % 2, down = first_row + r;
+        const long long at = (long long)down * n + across;
+        if (down < n && across < n) out[at] = (added ? added[at] : 0.0) + sum[t / 2][t % 2];
     }
 }

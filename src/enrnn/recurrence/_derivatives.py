@@ -32,9 +32,9 @@ def _backward(ctx: Any, grad_states: Tensor) -> tuple[Tensor | None, ...]:
     if differentiated_again():
         along = Along(states, long, coupling, short, bias, ctx.nonlinearity, lengths, ctx.backend)
         return *_gradients(along, initial, grad_states, wanted, needs_bias), None, None, None
-    given = grad_states, states, long, coupling, short, bias, initial, ctx.nonlinearity, lengths, ctx.backend, [*wanted]
-    found = recurrence_backward.again(*given)
-    grad_z, grad_initial, grad_bias, rows, grad_short = recurrence_backward(*given) if found is None else found
+    grad_z, grad_initial, grad_bias, rows, grad_short = recurrence_backward(
+        grad_states, states, long, coupling, short, bias, initial, ctx.nonlinearity, lengths, ctx.backend, [*wanted]
+    )
     q = 0 if long is None else long.shape[0]
     grad_long = (rows[:q, :q] if max(rows.shape) > q else rows) if needs_long else None  # a slice that is all, vmap cannot take
     grad_coupling = (rows[:q, q:] if needs_long else rows) if needs_coupling else None
