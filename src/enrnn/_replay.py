@@ -109,6 +109,16 @@ def replayable(like: Tensor) -> bool:
     return not torch.cuda.is_current_stream_capturing()
 
 
+def copied(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Without gaps, and in two operations of which a replayed call can do both."""
+    return torch.empty(tensor.shape, dtype=dtype, device=tensor.device).copy_(tensor)
+
+
+def gapless(tensor: Tensor) -> Tensor:
+    """`contiguous()`, likewise."""
+    return tensor if tensor.is_contiguous() else copied(tensor, tensor.dtype)
+
+
 class Program:
     """What a call did, to be done with other tensors."""
 

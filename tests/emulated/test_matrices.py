@@ -56,7 +56,7 @@ def test_calls_that_are_replayed(family: torch.nn.Module, emulated: Emulated, mo
     def answers(seed: int) -> list[Tensor]:
         P = noise(33, 33, seed=seed).float().requires_grad_()
         W = family(P)
-        return [W.detach(), *torch.autograd.grad(W, P, noise(33, 33, seed=seed + 1).float())]
+        return [W.detach(), *torch.autograd.grad(W, P, noise(33, 40, seed=seed + 1).float()[:, 7:])]  # a part of a larger one
 
     for seed in range(5):
         found = answers(seed)

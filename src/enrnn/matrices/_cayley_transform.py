@@ -10,7 +10,7 @@ from .._kernels import KernelsFor
 from .._launch import Kernel
 from .._operators import Operator, differentiated_again
 from .._precision import working_dtype
-from .._replay import replayed
+from .._replay import gapless, replayed
 from . import _inverse
 from ._inverse import eliminated, shifted_skew_inverse
 from ._skew import skew_symmetric
@@ -34,7 +34,7 @@ def cayley(original: Tensor, negative_ones: int) -> tuple[Tensor, Tensor]:
         return _finished(X, negative_ones).to(original.dtype), X
     identity, W = torch.empty_like(X), original.new_empty(size, size)
     blocks = -(-X.numel() // THREADS)
-    kernels.shift(blocks, THREADS, original.contiguous(), X, identity, size)
+    kernels.shift(blocks, THREADS, gapless(original), X, identity, size)
     X = eliminated(X, identity, inversion)
     kernels.finish(blocks, THREADS, X, W, size, ones)
     return W, X
@@ -54,7 +54,7 @@ def cayley_backward(gradient: Tensor, X: Tensor, negative_ones: int) -> Tensor:
         return _pulled_back(_finished_back(gradient, X, negative_ones), X).to(gradient.dtype)
     size, blocks = X.shape[0], -(-X.numel() // THREADS)
     dX, dP = torch.empty_like(X), gradient.new_empty(size, size)
-    kernels.widen(blocks, THREADS, gradient.contiguous(), dX, size, size - negative_ones)
+    kernels.widen(blocks, THREADS, gapless(gradient), dX, size, size - negative_ones)
     V = _inverse.product(_inverse.product(X.mT, dX, inversion), X.mT, inversion)
     kernels.narrow(blocks, THREADS, V, dP, size)
     return dP

@@ -24,6 +24,9 @@ SOURCE = Path(__file__).with_name("inverse.cu")
 SIDE, THREADS = 32, 256
 """As in the source: the block that is eliminated at once, which is also the tile that a thread block makes."""
 
+SHARED_BYTES = 8 * 4 * SIDE * (36 + 40)
+"""Of a product: of both factors STAGES chunks, with rows of LEFT and of RIGHT numbers."""
+
 LARGE = 1e5
 """From this entry on, the inverse is formed from the spectrum of `A` where it may be looked at, on a CPU."""
 
@@ -124,6 +127,6 @@ def kernels_for(matrix: Tensor) -> Kernels | None:
     if matrix.device not in _kernels:
         if capturing(matrix):
             return None  # loading a kernel is not allowed while a graph is captured
-        names = dict.fromkeys(Kernels._fields, 0)
+        names = {"eliminate": 0, "product": SHARED_BYTES}
         _kernels[matrix.device] = Kernels(*_nvrtc.load(_nvrtc.text(SOURCE), names, matrix.device))
     return _kernels[matrix.device]

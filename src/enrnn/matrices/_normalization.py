@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .._kernels import KernelsFor
 from .._launch import Bits, Kernel
+from .._replay import gapless
 from ..spectrum import Dominant
 
 SOURCE = Path(__file__).with_name("normalize.cu")
@@ -36,7 +37,7 @@ kernels_for = KernelsFor(SOURCE, Kernels, Kernels._fields)
 def largest(kernels: Kernels, T: Tensor) -> Tensor:
     """|entries| of `T`, one of which is the largest; not finite if T is not."""
     shares = T.new_empty(SHARES)
-    kernels.largest(SHARES, THREADS, T.contiguous(), shares, T.numel())
+    kernels.largest(SHARES, THREADS, gapless(T), shares, T.numel())
     return shares
 
 
@@ -44,7 +45,7 @@ def normalized(
     kernels: Kernels, T: Tensor, largest: Tensor, pair: Dominant, certified: Tensor, normalizing: Tensor, epsilon: float
 ) -> Normalized:
     """From the dominant pair of `T`, and `largest` of it."""
-    T, m = T.contiguous(), T.shape[0]
+    T, m = gapless(T), T.shape[0]
     W, rho, derivative = torch.empty_like(T), T.new_empty(()), torch.empty_like(T)
     switched, applied, simple, finite = (torch.empty_like(normalizing) for _ in range(4))
     found = (pair.radius, pair.eigenvalue, pair.right.contiguous(), pair.left.contiguous(), pair.condition)
@@ -58,7 +59,7 @@ def pulled_back(
     kernels: Kernels, gradient: Tensor, W: Tensor, derivative: Tensor, radius: Tensor, applied: Tensor, epsilon: float
 ) -> Tensor:
     """∂L/∂T from ∂L/∂W, by Proposition 3.2."""
-    gradient, result = gradient.contiguous(), torch.empty_like(W)
+    gradient, result = gapless(gradient), torch.empty_like(W)
     shares = W.new_empty(SHARES, dtype=torch.float64)
     kernels.share(SHARES, THREADS, gradient, W, shares, W.numel())
     kernels.pull_back(_blocks(W), THREADS, gradient, shares, derivative, radius, applied, _bits(epsilon), result, W.numel())

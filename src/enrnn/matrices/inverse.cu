@@ -105,40 +105,44 @@ __device__ void copy(double* to, const double* from, bool there) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from), "r"(there ? 8 : 0) : "memory");
 }
 
+constexpr int STAGES = 4, STAGE = SIDE * (LEFT + RIGHT);  // chunks in shared memory, all but one of them on their way; and the numbers of one
+
 // added + sign * A B, for square matrices of any strides, of which the result and what is added (or null) have rows one after the other. A thread block
-// makes a tile of SIDE x SIDE, whose factors come SIDE inner indices at a time, the next ones while these are multiplied.
+// makes a tile of SIDE x SIDE, whose factors come SIDE inner indices at a time.
 extern "C" __global__ void __launch_bounds__(THREADS) product(
     const double* A, long long a_down, long long a_right, const double* B, long long b_down, long long b_right,
     const double* added, double* out, long long size, long long sign)
 {
-    __shared__ double left[2][SIDE * LEFT], right[2][SIDE * RIGHT];
+    extern __shared__ __align__(16) double ring[];
     const int n = (int)size, first_column = blockIdx.x * SIDE, first_row = blockIdx.y * SIDE, chunks = (n + SIDE - 1) / SIDE;
-    const auto fetch = [&](int chunk) {  // neighbouring threads along the smaller stride
-        const int k = chunk * SIDE;
+    int next = 0;  // the chunk that is to be fetched
+    const auto fetch = [&]() {  // neighbouring threads along the smaller stride
+        double* const left = ring + next % STAGES * STAGE;
+        double* const right = left + SIDE * LEFT;
+        const int k = next * SIDE;
+        if (next < chunks)
 #pragma unroll
-        for (int i = 0; i < SIDE * SIDE / THREADS; i++) {
-            const int line = threadIdx.x / SIDE + i * (THREADS / SIDE), place = threadIdx.x % SIDE;
-            const int a_row = a_right <= a_down ? line : place, a_column = a_right <= a_down ? place : line;
-            const int b_row = b_right <= b_down ? line : place, b_column = b_right <= b_down ? place : line;
-            const bool a_there = first_row + a_row < n && k + a_column < n, b_there = k + b_row < n && first_column + b_column < n;
-            copy(left[chunk % 2] + a_row * LEFT + a_column, A + (a_there ? (first_row + a_row) * a_down + (k + a_column) * a_right : 0), a_there);
-            copy(right[chunk % 2] + b_row * RIGHT + b_column, B + (b_there ? (k + b_row) * b_down + (first_column + b_column) * b_right : 0), b_there);
-        }
-        asm volatile("cp.async.commit_group;" ::: "memory");
+            for (int i = 0; i < SIDE * SIDE / THREADS; i++) {
+                const int line = threadIdx.x / SIDE + i * (THREADS / SIDE), place = threadIdx.x % SIDE;
+                const int a_row = a_right <= a_down ? line : place, a_column = a_right <= a_down ? place : line;
+                const int b_row = b_right <= b_down ? line : place, b_column = b_right <= b_down ? place : line;
+                const bool a_there = first_row + a_row < n && k + a_column < n, b_there = k + b_row < n && first_column + b_column < n;
+                copy(left + a_row * LEFT + a_column, A + (a_there ? (first_row + a_row) * a_down + (k + a_column) * a_right : 0), a_there);
+                copy(right + b_row * RIGHT + b_column, B + (b_there ? (k + b_row) * b_down + (first_column + b_column) * b_right : 0), b_there);
+            }
+        next++;
+        asm volatile("cp.async.commit_group;" ::: "memory");  // of nothing too: they are counted
     };
+#pragma unroll
+    for (int stage = 0; stage < STAGES - 1; stage++) fetch();
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, r = 8 * (warp / 2) + lane / 4, c = 16 * (warp % 2) + lane % 4 * 2;
     double sum[2][2] = {};
-    fetch(0);
     for (int chunk = 0; chunk < chunks; chunk++) {
-        if (chunk + 1 < chunks) {
-            fetch(chunk + 1);
-            asm volatile("cp.async.wait_group 1;" ::: "memory");
-        } else {
-            asm volatile("cp.async.wait_group 0;" ::: "memory");
-        }
-        __syncthreads();
-        multiply(sum, left[chunk % 2] + 8 * (warp / 2) * LEFT, right[chunk % 2] + 16 * (warp % 2), (double)sign);
-        __syncthreads();
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+        __syncthreads();  // it is there for all, and nobody reads the one before any more
+        fetch();
+        const double* const left = ring + chunk % STAGES * STAGE;
+        multiply(sum, left + 8 * (warp / 2) * LEFT, left + SIDE * LEFT + 16 * (warp % 2), (double)sign);
     }
 #pragma unroll
     for (int t = 0; t < 4; t++) {

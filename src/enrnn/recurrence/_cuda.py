@@ -13,6 +13,7 @@ from torch import Tensor
 from .. import _launch, _nvrtc
 from .._launch import Kernel, address, filled
 from .._precision import exact_products, lower_precision
+from .._replay import copied
 from ..nonlinearities import NONLINEARITIES
 from ._beside import beside
 from ._eights import Eights
@@ -167,12 +168,7 @@ def forbid_loading() -> None:
 
 def in_rows(tensor: Tensor) -> Tensor:
     """The kernel takes any strides but the last."""
-    return tensor if tensor.stride(-1) == 1 else _copied(tensor, tensor.dtype)
-
-
-def _copied(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Without gaps, and in two operations of which a replayed call can do both."""
-    return torch.empty(tensor.shape, dtype=dtype, device=tensor.device).copy_(tensor)
+    return tensor if tensor.stride(-1) == 1 else copied(tensor, tensor.dtype)
 
 
 def _from(tensor: Tensor | None, unit: int) -> tuple[int, ...]:
@@ -186,7 +182,7 @@ def as_vector(values: Tensor | None) -> Tensor | None:
     if values is None:
         return None
     dtype = values.dtype if values.is_floating_point() else torch.int64
-    return values if values.dtype == dtype and values.is_contiguous() else _copied(values, dtype)
+    return values if values.dtype == dtype and values.is_contiguous() else copied(values, dtype)
 
 
 class Block(ctypes.Structure):

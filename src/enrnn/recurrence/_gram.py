@@ -65,11 +65,9 @@ def gram(z: Tensor, h: Tensor, first: Tensor | None = None, *, out: Tensor | Non
     h, early = given[0], given[1:]
     (K, m), n = z.shape, h.shape[1]
     to = z.new_empty(m, n) if out is None or not out.is_contiguous() else out
-    told = defines(K, m, n, _floats_at_once(z, *given))
-    kernels = _kernels(told, z.device) if min(K, m, n) else None
     if min(K, m, n) == 0:
         to.zero_()
-    elif kernels is None:
+    elif (kernels := _kernels(told := defines(K, m, n, _floats_at_once(z, *given)), z.device)) is None:
         torch.mm(z.mT, torch.cat((*early, h)) if early else h, out=to)
     else:
         tiles = -(-m // (SIDE * told["ROWS"])) * -(-n // (SIDE * told["COLUMNS"]))
