@@ -9,6 +9,11 @@ from enrnn import _replay
 from enrnn.recurrence import _cuda
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest first: others run beside them where tests are shared between processes."""
+    items.sort(key=lambda item: "test_sanitizer" not in item.nodeid)
+
+
 @pytest.fixture
 def kernels() -> None:
     """The recurrence's kernels run here."""
