@@ -104,9 +104,9 @@ def eliminated(shifted: Tensor, identity: Tensor, kernels: Kernels) -> Tensor:
 
 
 MOST = 192
-"""Rows up to which products are made by our kernel, so that nothing but kernels of ours is launched (`_replay.py`). Beyond, cuBLAS
-is faster: on an H200, W_L with its gradient takes 187 µs at 374 rows and 127 at 310; by our kernel, with two chunks in shared
-memory instead of four, it took 217 and 140."""
+"""Rows up to which products are made by our kernel, so that nothing but kernels of ours is launched (`_replay.py`). Beyond,
+cuBLAS is faster: on an H200, W_L with its gradient takes 187 µs at 374 rows and 127 at 310; by our kernel, with two chunks in
+shared memory instead of four, it took 217 and 140."""
 
 
 def product(A: Tensor, B: Tensor, kernels: Kernels, added: Tensor | None = None, sign: int = 1) -> Tensor:
