@@ -89,6 +89,8 @@ def _alike(arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
     for each in arguments:
         kind = type(each)
         if kind is Tensor or kind is Parameter:
+            if each.is_neg() or each.is_conj() or each._is_zerotensor():  # what it is has yet to be formed, by the dispatcher
+                return None
             try:
                 found += each.shape, each.stride(), each.dtype, each.get_device(), each.data_ptr() % 16
             except RuntimeError:  # it has no memory of its own: it is sparse, or has left a transform of `torch.func`

@@ -163,3 +163,23 @@ def test_what_fits_nothing_is_refused_after_calls_that_are_replayed(emulated: Em
     torch.func.grad(lambda x: (left.append(x), x.sum())[1])(initial.detach())
     outside = long_short_recurrence(*given[:5], left[0], "modrelu", backend="cuda")
     assert torch.equal(outside, long_short_recurrence(*given, "modrelu", backend="cuda"))
+
+
+def test_numbers_that_have_yet_to_be_formed(emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Negative views, and zeros without memory, are for torch's dispatcher."""
+    monkeypatch.setattr(_engines, "why_not", lambda *_: None)
+    given, upstream = leaves(5, 3, 20, 12, 0)
+    for _ in range(5):
+        found = answers(given, upstream, "modrelu")
+    inputs = given[0]
+    assert inputs is not None
+    negative = torch._neg_view(-inputs.detach())
+    assert negative.is_neg()
+    assert torch.equal(long_short_recurrence(negative, *given[1:], "modrelu", backend="cuda"), found[0])
+    minus = torch._neg_view(-upstream)
+    states = long_short_recurrence(*given, "modrelu", backend="cuda")
+    wanted = [each for each in given if each is not None]
+    assert all(torch.equal(*pair) for pair in zip(torch.autograd.grad(states, wanted, minus), found[1:], strict=True))
+    zeros = torch._efficientzerotensor((3, 32))
+    same = long_short_recurrence(*given[:5], torch.zeros(3, 32), "modrelu", backend="cuda")
+    assert torch.equal(long_short_recurrence(*given[:5], zeros, "modrelu", backend="cuda"), same)

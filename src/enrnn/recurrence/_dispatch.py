@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,7 +48,7 @@ def recurrence(
         final_only: return the last state alone, [B, n]. Where no gradient is asked for, the others take no memory.
         backend: see `BACKENDS`.
     """
-    if (found := _again(inputs, weight, None, None, bias, initial, nonlinearity, lengths, final_only, backend)) is not None:
+    if (found := _again(final_only, inputs, weight, None, None, bias, initial, nonlinearity, lengths, backend)) is not None:
         return found
     checked = _check(inputs, {"weight": weight}, bias, initial, nonlinearity, lengths, backend)
     return _run(inputs, weight, None, None, bias, initial, nonlinearity, lengths, final_only, *checked)
@@ -67,7 +68,7 @@ def long_short_recurrence(
     backend: str = "auto",
 ) -> Tensor:
     """Run equations (1) and (3) and return the states `[h_L, h_S]`, [T, B, q + s]; arguments as for `recurrence`."""
-    if (found := _again(inputs, long, coupling, short, bias, initial, nonlinearity, lengths, final_only, backend)) is not None:
+    if (found := _again(final_only, inputs, long, coupling, short, bias, initial, nonlinearity, lengths, backend)) is not None:
         return found
     blocks = {"long": long, "coupling": coupling, "short": short}
     checked = _check(inputs, blocks, bias, initial, nonlinearity, lengths, backend)
@@ -80,22 +81,12 @@ def backend_used(backend: str, like: Tensor, n: int, nonlinearity: str | Callabl
     return "reference" if fusable is None else choose(backend, like.device, state_dtype(like.dtype), n, fusable)
 
 
-def _again(
-    inputs: Tensor,
-    long: Tensor | None,
-    coupling: Tensor | None,
-    short: Tensor | None,
-    bias: Tensor | None,
-    initial: Tensor,
-    nonlinearity: str | Callable[[Tensor], Tensor],
-    lengths: Tensor | None,
-    final_only: bool,
-    backend: str,
-) -> Tensor | None:
-    """What comes out if such a call is replayed; with the same arguments, and so with the backend that was chosen before."""
-    if type(inputs) is not Tensor or not inputs.is_cuda or final_only or type(nonlinearity) is not str:
+def _again(final_only: bool, *call: Any) -> Tensor | None:
+    """What comes out of such a call of the operator if it is replayed: with the same arguments, and so with the backend that was
+    chosen before."""
+    if final_only or type(call[0]) is not Tensor or not call[0].is_cuda or type(call[6]) is not str:
         return None
-    found: Tensor | None = fused_recurrence.again(inputs, long, coupling, short, bias, initial, nonlinearity, lengths, backend)
+    found: Tensor | None = fused_recurrence.again(*call)
     return found
 
 
