@@ -30,6 +30,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Driver:
     fake = Driver()
     monkeypatch.setattr(_launch, "driver", lambda: fake)
     monkeypatch.setattr(_launch, "driver_version", lambda: _graphs.LEAST_DRIVER)
+    monkeypatch.setattr(_graphs, "_alive", set())
     return fake
 
 
@@ -90,6 +91,25 @@ def test_graphs_that_were_not_worth_it_make_one_wait_and_others_end_that(fake: D
     for each in range(2000, 2000 + MOST):  # now it is forgotten, and was worth it
         work(each)
     assert next(times for times in range(1000) if work(1000)) < waited
+
+
+def test_a_process_has_only_so_many(fake: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_graphs, "ENOUGH", 3)
+    works = [Work(fake) for _ in range(10)]
+    for _ in range(5):
+        for work in works:
+            work(1)
+    assert fake.graphs == 3
+    waited = next(times for times in range(1000) if works[3](1))
+    assert waited > PATIENCE / 2
+    for _ in range(2 * PATIENCE):
+        for work in works:
+            work(1)
+    assert fake.graphs == 6
+    del work, works[:2]
+    gc.collect()
+    assert fake.graphs == len(_graphs._alive) == 4
+    assert next(times for times in range(1000) if works[-1](1)) < 2 * PATIENCE
 
 
 def test_what_is_forgotten_is_destroyed(fake: Driver) -> None:

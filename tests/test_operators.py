@@ -150,11 +150,13 @@ def test_it_does_not_where_somebody_has_to_know_of_it(monkeypatch: pytest.Monkey
     for listener in (Noting(), Watching(), torch.device("cpu"), torch.profiler.profile()):
         with listener:  # type: ignore[attr-defined]
             call(x)
+    with torch._C._AutoDispatchBelowAutograd():
+        call(x)
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         torch.jit.trace(call, x, check_trace=False)
     compiled = torch.compile(lambda x: call(x) + 1, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(x), 15 * x + 1)
     assert asked[1:] == [False] * (len(asked) - 1)
-    assert len(asked) == 10
+    assert len(asked) == 11
     call(x)
     assert asked[-1]

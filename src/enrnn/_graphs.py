@@ -24,6 +24,10 @@ WORTH, PATIENCE = 8, 64
 """How often a graph has to be launched to have been worth making; and how often, at most, addresses have to have come before one
 is made for them, if many were not."""
 
+ENOUGH = 256
+"""Graphs of a process, whose memory is the driver's, from which on one waits that long for any other; there are twice as many at
+most."""
+
 Addresses = tuple[int, ...]
 Launches = Callable[[tuple[int, int]], None]
 
@@ -58,7 +62,7 @@ class Graphs:
         self._known.move_to_end(addresses)
         if known.graph is None:
             known.times += 1
-            if known.times < self._wait or not self._possible:
+            if known.times < self._wait or not self._possible or not _one_more(known.times):
                 return False
             known.graph, known.times = _captured(launch), 0
             self._possible = known.graph is not None
@@ -97,7 +101,10 @@ def _captured(launch: Launches) -> Any:
             return None
         status, found = cuda.cuGraphInstantiate(graph, 0)
         checked(cuda.cuGraphDestroy(graph))
-        return found if status == 0 else None
+        if status != 0:
+            return None
+        _alive.add(int(found))
+        return found
 
 
 @contextmanager
@@ -125,8 +132,18 @@ def _relaxed() -> Iterator[None]:
         checked(cuda.cuThreadExchangeStreamCaptureMode(before))
 
 
+def _one_more(times: int) -> bool:
+    """Whether there is room for the graph of addresses that have come so often."""
+    return len(_alive) < ENOUGH or (len(_alive) < 2 * ENOUGH and times >= PATIENCE)
+
+
+_alive: set[int] = set()
+"""Graphs, by their handles."""
+
+
 def _destroy(graph: Any) -> None:
     """It may still be running."""
+    _alive.discard(int(graph))
     _launch.driver().cuGraphExecDestroy(graph)
 
 

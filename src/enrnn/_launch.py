@@ -175,10 +175,8 @@ def tells_when_begun() -> bool:
 
 def use_context(context: Any) -> None:
     """Of the current device, for a thread of autograd's that has not used it yet."""
-    if not thread.has_context:
-        if not int(checked(driver().cuCtxGetCurrent())[0]):
-            checked(driver().cuCtxSetCurrent(context))
-        thread.has_context = True
+    if not int(checked(driver().cuCtxGetCurrent())[0]):
+        checked(driver().cuCtxSetCurrent(context))
 
 
 class Launched(NamedTuple):
@@ -205,12 +203,10 @@ class Witness(Protocol):
 
 
 class _Thread(threading.local):
-    """This thread's witness, if there is one; whether it has a context, as it then always will; and for each GPU, by its number,
-    an event that tells of a kernel's beginning."""
+    """This thread's witness, if there is one, and for each GPU, by its number, an event that tells of a kernel's beginning."""
 
     def __init__(self) -> None:
         self.witness: Witness | None = None
-        self.has_context = False
         self.events: dict[int, Any] = {}
 
 

@@ -167,6 +167,7 @@ def somebody_listens() -> bool:
         or torch._C._len_torch_function_stack()
         or torch._C._get_tracing_state()
         or torch._C._autograd._profiler_enabled()
+        or torch._C._dispatch_tls_is_dispatch_key_excluded(_KEYS.AutogradFunctionality)  # within another operator, below autograd
     )
 
 

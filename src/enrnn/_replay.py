@@ -46,7 +46,10 @@ def replayed(function: Callable[Given, Found]) -> Callable[Given, Found]:
 
     def find(arguments: tuple[Any, ...]) -> tuple[Any, Any]:
         key = _alike(arguments)
-        now = None if key is None else known.get(key)
+        try:
+            now = None if key is None else known.get(key)
+        except TypeError:  # what cannot be compared is for the function to refuse
+            return None, None
         if now is not None:
             with contextlib.suppress(KeyError):  # another thread may have had to make room
                 known.move_to_end(key)
@@ -92,8 +95,11 @@ def _alike(arguments: tuple[Any, ...]) -> tuple[Any, ...] | None:
             if each.is_neg() or each.is_conj() or each._is_zerotensor():  # what it is has yet to be formed, by the dispatcher
                 return None
             try:
-                found += each.shape, each.stride(), each.dtype, each.get_device(), each.data_ptr() % 16
+                start = each.data_ptr()
+                found += each.shape, each.stride(), each.dtype, each.get_device(), start % 16
             except RuntimeError:  # it has no memory of its own: it is sparse, or has left a transform of `torch.func`
+                return None
+            if not start and each.numel():
                 return None
         elif kind is list:
             found.append(tuple(each))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -156,6 +157,9 @@ def test_what_fits_nothing_is_refused_after_calls_that_are_replayed(emulated: Em
         long_short_recurrence(*given, "modrelu", backend="cudaa")
     with pytest.raises(TypeError, match="nonlinearity should be a string"):
         long_short_recurrence(*given, ["modrelu"], backend="cuda")
+    for strange in ({"backend": {}}, {"lengths": [1, 2, 3]}, {"lengths": np.array([1, 2, 3])}):
+        with pytest.raises(TypeError, match=r"should be a string|lengths must be a Tensor"):
+            long_short_recurrence(*given, "modrelu", **{"backend": "cuda", **strange})
     sparse = initial.detach().to_sparse()
     with pytest.raises((RuntimeError, NotImplementedError)):
         long_short_recurrence(*given[:5], sparse, "modrelu", backend="cuda")

@@ -113,7 +113,7 @@ def product(A: Tensor, B: Tensor, kernels: Kernels, added: Tensor | None = None,
     """`added + sign·A B`, of square matrices in float64."""
     size = A.shape[0]
     if size > MOST:
-        return sign * (A @ B) if added is None else torch.addmm(added, A, B, alpha=sign)
+        return torch.addmm(added, A, B, alpha=sign) if added is not None else A @ B if sign > 0 else -(A @ B)
     out, tiles = A.new_empty(size, size), -(-size // SIDE)
     kernels.product((tiles, tiles), THREADS, A, *A.stride(), B, *B.stride(), added, out, size, sign)
     return out
