@@ -5,8 +5,8 @@
 A size is T,B,q/s: steps, sequences, long-term and short-term units. Tensors are on the CPU and pass for an H200's; the driver
 does nothing, so that launches cost what it takes to tell of them. (A real driver adds a few microseconds for each, and torch's
 memory on a GPU is found in about the time that it takes here.) What is timed is the recurrence as one calls it, without a
-gradient, and with one of everything: each once as it is, which is to say replayed, and once with every decision made anew, in
-turns. Times are the least of many.
+gradient, and with one of everything, and a layer with its gradients, whose inputs are not projected: each once as it is, which is
+to say replayed, and once with every decision made anew, in turns. Times are the least of many.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from types import SimpleNamespace
 import torch
 from torch import Tensor
 
+import enrnn
 from enrnn import _launch, _nvrtc, _replay, _tape
 from enrnn.functional import long_short_recurrence
-from enrnn.recurrence import _beside, _cuda, _engines
+from enrnn.recurrence import _beside, _cuda, _dispatch, _engines
 from enrnn.recurrence._shapes import Limits
 
 SIZES = ["750,50,96/64", "2020,20,172/20", "490,28,374/94", "50,32,310/720"]
@@ -100,14 +101,20 @@ def pretend() -> None:
         _cuda: {"limits_of": lambda device: H200, "unavailable": lambda device: None},
         _engines: {"why_not": lambda *_: None},
         _beside: {"another": lambda device, number: On.side, "index_of": lambda device: 0},
+        _dispatch: {"choose": lambda backend, *_: backend},
         _replay: {"another": lambda device, number: On.side},
         _tape: {"another": lambda device, number: On.side},
-        Tensor: {"is_cuda": property(lambda tensor: True), "get_device": lambda tensor: 0},
+        Tensor: {
+            "is_cuda": property(lambda tensor: True),
+            "get_device": lambda tensor: 0,
+            "__bool__": lambda tensor: True,  # what one looks at is whether a solver's result is certified
+        },
         torch._C: {"_cuda_getCurrentRawStream": lambda index: On.now.cuda_stream},
         torch.cuda: {
             "current_device": lambda: 0,
             "current_stream": lambda device=None: On.now,
             "Event": Event,
+            "ExternalStream": lambda handle: On.main,
             "get_device_capability": lambda device=None: (9, 0),
             "get_device_properties": lambda device=None: chip,
             "is_current_stream_capturing": lambda: False,
@@ -130,14 +137,18 @@ def loaded(source: str, kernels: dict[str, int], device: torch.device, **defines
     return [_launch.Kernel(name, shared, torch.device("cuda", 0), 1) for name, shared in kernels.items()]
 
 
-def one_entry(added: Tensor, a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:
+def one_entry(a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:
     """In place of a product: a call of torch's too, but what is timed is not how a CPU multiplies."""
-    out[:1, :1].copy_(added[:1, :1])
+    out[:1, :1].copy_(a[:1, :1])
     return out
 
 
+def one_entry_added(added: Tensor, a: Tensor, b: Tensor, *, alpha: int = 1, out: Tensor) -> Tensor:
+    return one_entry(added, b, out=out)
+
+
 def calls(text: str) -> dict[str, Callable[[], object]]:
-    """The recurrence of a size, without a gradient and with it."""
+    """The recurrence of a size, without a gradient and with it; and a layer."""
     steps, batch, units = text.split(",")
     T, B, (q, s) = int(steps), int(batch), map(int, units.split("/"))
     sizes = [(T, B, q + s), (q, q), (q, s), (s, s), (q + s,), (B, q + s)]
@@ -151,7 +162,13 @@ def calls(text: str) -> dict[str, Callable[[], object]]:
     def train() -> object:
         return torch.autograd.grad(long_short_recurrence(*leaves, "modrelu", backend="cuda"), leaves, upstream)
 
-    return {"forward": forward, "forward and backward": train}
+    layer = enrnn.ENRNN(q + s, q + s, short_size=s, input_weight="identity", backend="cuda")
+    parameters, x = list(layer.parameters()), leaves[0].detach()
+
+    def step() -> object:
+        return torch.autograd.grad(layer(x)[0], parameters, upstream)
+
+    return {"forward": forward, "forward and backward": train, "a layer's step": step}
 
 
 def measure(works: dict[str, Callable[[], object]], rounds: int = 40, times: int = 50) -> dict[str, float]:
@@ -188,18 +205,14 @@ def main() -> None:
     torch.set_num_threads(1)
     keep_memory()
     pretend()
-    torch.addmm = one_entry  # type: ignore[assignment]
+    torch.addmm, torch.mm = one_entry_added, one_entry  # type: ignore[assignment]
     rows = []
-    print(f"{'us of the host':>16} {'forward':>9} {'anew':>7} {'forward and backward':>22} {'anew':>7}")
+    print(f"{'us of the host':>16}" + "".join(f" {name:>22} {'anew':>7}" for name in calls("1,1,2/2")))
     for text in options.sizes:
         works = calls(text)
         found = measure({**works, **{f"{name}, anew": anew(work) for name, work in works.items()}})
         rows.append({"size": text, **found})
-        print(
-            f"{text:>16} {found['forward']:9.0f} {found['forward, anew']:7.0f} "
-            f"{found['forward and backward']:22.0f} {found['forward and backward, anew']:7.0f}",
-            flush=True,
-        )
+        print(f"{text:>16}" + "".join(f" {found[name]:22.0f} {found[f'{name}, anew']:7.0f}" for name in works), flush=True)
     if options.json:
         options.json.write_text(json.dumps({"torch": torch.__version__, "rows": rows}, indent=2) + "\n", encoding="utf-8")
 

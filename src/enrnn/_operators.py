@@ -62,6 +62,10 @@ class Operator:
             return self._apply(*arguments, program, None)
         return program(arguments)
 
+    def within(self, *arguments: Any) -> Any:
+        """What comes out of it, within another operator: there neither autograd nor torch's dispatcher has to know of it."""
+        return self._run(*arguments)
+
     def register_fake(self, fake: Callable[..., Any]) -> None:
         """What comes out of it, without values."""
         torch.library.register_fake(f"enrnn::{self._name}", fake, lib=_LIBRARY)

@@ -24,6 +24,11 @@ def state_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
+def held_in(dtype: torch.dtype, tensor: Tensor) -> Tensor:
+    """`tensor.to(dtype)`, which takes Python a while to find that there is nothing to do."""
+    return tensor if tensor.dtype == dtype else tensor.to(dtype)
+
+
 def recording(tensor: Tensor) -> bool:
     """Whether this call is being traced, so that there is no value to look at."""
     return torch.compiler.is_compiling() or tensor.is_meta or isinstance(tensor, FakeTensor)

@@ -7,12 +7,16 @@ import copy
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.utils import parametrize
+from torch.overrides import BaseTorchFunctionMode
 
 import enrnn
 from enrnn import _replay
+from enrnn.layers._long_short import LongShort
 from enrnn.matrices import EigenvalueNormalized
 from enrnn.matrices import _eigenvalue_normalized as normalized
 from tests.emulator._chip import Emulated
+from tests.recurrence._one_call import CASES, answers, called, layer_for, second
 
 
 def steps(layer: enrnn.ENRNN, x: Tensor, many: int) -> list[Tensor]:
@@ -48,8 +52,108 @@ def test_a_layer_learns_as_in_float64(q: int, s: int, emulated: Emulated) -> Non
     assert exact.normalizing.all()
     assert torch.equal(matrix.nearly_defective, reference.nearly_defective)
     assert float(matrix.radius) == pytest.approx(float(reference.radius), rel=1e-5)
-    (known,) = (known for function, known in _replay._known.items() if function.__name__ == "_unseen")
-    assert [type(each) for each in known.values()] == [_replay.Program]
+    for name in ("_noted_on_device", "one_call", "one_call_backward"):
+        assert called(name) == [_replay.Program]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_call_gives_the_same_bits_as_matrix_by_matrix(name: str, emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(LongShort, "_unformed", lambda layer, suffix: None)
+        right = answers(*layer_for(CASES[name]))
+        assert not called("one_call")
+    given = layer_for(CASES[name])
+    for _ in range(5):
+        found = answers(*given)
+        assert len(found) == len(right)
+        assert all(torch.equal(*pair) for pair in zip(found, right, strict=True))
+    assert called("one_call")
+
+
+@pytest.mark.usefixtures("in_any_order_too")
+@pytest.mark.parametrize("name", ["modrelu", "no coupling"])
+def test_one_call_in_any_order_of_threads(name: str, emulated: Emulated) -> None:
+    """Kernels that belong to one call begin before others have ended."""
+    layer, x, first = layer_for(CASES[name], 9, 20)
+    found = [answers(layer, x, first) for _ in range(4)]
+    assert called("one_call") == called("one_call_backward") == called("_noted_on_device") == [_replay.Program]
+    exact = copy.deepcopy(layer).double()
+    exact.backend = "reference"
+    exact.matrices()["weight_short_l0"].solver = "dense"
+    right = answers(exact, x.double(), first.detach().double().requires_grad_())
+    for each in found:
+        assert all(torch.equal(*pair) for pair in zip(each, found[0], strict=True))
+    for each, truth in zip(found[0], right, strict=True):
+        torch.testing.assert_close(each.double(), truth.double(), rtol=1e-4, atol=2e-5 * float(truth.double().abs().max()))
+
+
+def test_a_cell_is_one_call_too(emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    cell, x = enrnn.ENRNNCell(3, 11, short_size=5, backend="cuda"), torch.randn(2, 3)
+    found = torch.autograd.grad(cell(x).sum(), cell.parameters())
+    assert called("one_call")
+    monkeypatch.setattr(LongShort, "_unformed", lambda layer, suffix: None)
+    assert all(torch.equal(*pair) for pair in zip(found, torch.autograd.grad(cell(x).sum(), cell.parameters()), strict=True))
+
+
+@pytest.mark.parametrize("name", ["modrelu", "no coupling", "long", "short"])
+def test_second_derivatives(name: str, emulated: Emulated) -> None:
+    case = CASES[name]
+    layer, x, first = layer_for(case._replace(options={**case.options, "nonlinearity": "tanh"}))
+    exact = copy.deepcopy(layer).double()
+    exact.backend = "reference"
+    for matrix in exact.matrices().values():
+        if isinstance(matrix, EigenvalueNormalized):
+            matrix.solver = "dense"
+    right = second(exact, x.double(), first.detach().double().requires_grad_())
+    found = second(layer, x, first)
+    assert called("one_call")
+    for each, truth in zip(found, right, strict=True):
+        torch.testing.assert_close(each.double(), truth, rtol=1e-4, atol=2e-5 * float(truth.abs().max()))
+
+
+def test_many_gradients_at_once(emulated: Emulated) -> None:
+    layer, x, first = layer_for(CASES["modrelu"])
+    learning = [first, *layer.parameters()]
+    output = layer(x, first)[0]
+    assert called("one_call")
+    many = torch.randn(3, *output.shape, generator=torch.Generator().manual_seed(2))
+    found = torch.autograd.grad(output, learning, many, is_grads_batched=True, retain_graph=True)
+    for place, upstream in enumerate(many):
+        for each, right in zip(found, torch.autograd.grad(output, learning, upstream, retain_graph=True), strict=True):
+            torch.testing.assert_close(each[place], right, rtol=1e-4, atol=1e-5 * float(right.abs().max()))
+
+
+def test_what_the_matrices_are_formed_from_may_change_before_the_gradient_is_asked_for(emulated: Emulated) -> None:
+    """But not before its own gradient is, for which they are formed anew."""
+    layer, x, first = layer_for(CASES["modrelu"])
+    learning = [first, *layer.parameters()]
+    right = torch.autograd.grad(layer(x, first)[0].sum(), learning)
+    sums = [layer(x, first)[0].sum() for _ in range(2)]
+    with torch.no_grad():
+        for name, parameter in layer.named_parameters():
+            if name.endswith("original"):
+                parameter.mul_(1.5)
+    assert all(torch.equal(*pair) for pair in zip(torch.autograd.grad(sums[0], learning), right, strict=True))
+    with pytest.raises(RuntimeError, match="changed in place"):
+        torch.autograd.grad(sums[1], learning, create_graph=True)
+
+
+def test_whoever_wants_to_see_the_matrices_does(emulated: Emulated) -> None:
+    layer, x, first = layer_for(CASES["modrelu"])
+    chain = layer.parametrizations["weight_short_l0"]
+    right, seen = layer(x, first)[0], []
+    for register in (chain.register_forward_hook, chain[0].register_forward_hook):
+        seen.clear()
+        handle = register(lambda module, given, found: seen.append(found))
+        assert torch.equal(layer(x, first)[0], right)
+        assert len(seen) == 1
+        handle.remove()
+    with parametrize.cached():
+        assert torch.equal(layer.weight_short_l0, seen[0])
+        assert torch.equal(layer(x, first)[0], right)
+    with BaseTorchFunctionMode():
+        assert torch.equal(layer(x, first)[0], right)
 
 
 @pytest.mark.parametrize("size", [6, 100])
@@ -77,7 +181,25 @@ def test_what_is_not_certified_is_found_in_another_way(
     plain = normalized._normalized
     monkeypatch.setattr(normalized, "_normalized", lambda *given: (asked.append(given[-1]), plain(*given))[1])
     W = matrix(T)
-    assert asked == ["unseen", "auto"]
+    assert asked == ["auto"]
     radius = torch.linalg.eigvals(T.double()).abs().max()
     torch.testing.assert_close(W.double(), T.double() / radius, rtol=1e-5, atol=1e-6)
     assert (int(matrix.fallbacks), bool(matrix.normalizing)) == ((1, True) if training else (0, False))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_layer_whose_matrix_is_not_certified_finds_it_in_another_way(
+    training: bool, emulated: Emulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulated.change("out[4] = __longlong_as_double(", "out[4] = __longlong_as_double(0 * (long long)")
+    layer, x, first = layer_for(CASES["modrelu"])
+    layer.train(training)
+    exact = copy.deepcopy(layer).double()
+    exact.backend = "reference"
+    exact.matrices()["weight_short_l0"].solver = "dense"
+    right = answers(exact, x.double(), first.detach().double().requires_grad_())
+    found = answers(layer, x, first)
+    assert not called("one_call")
+    assert int(layer.fallbacks) == training
+    for each, truth in zip(found[:-3], right[:-3], strict=True):
+        torch.testing.assert_close(each.double(), truth.double(), rtol=1e-4, atol=2e-5 * float(truth.double().abs().max()))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from enrnn import _launch, _nvrtc, _replay
 from enrnn._kernels import KernelsFor
-from enrnn.recurrence import _beside, _cuda, _engines
+from enrnn.recurrence import _beside, _cuda, _dispatch, _engines
 from enrnn.recurrence._trust import Trusted
 from tests.emulator._compiler import Compiler
 from tests.emulator._driver import CALLS, Driver
@@ -80,7 +80,8 @@ def emulated_chip() -> Iterator[Emulated]:
         patch.setattr(_nvrtc, "compile_cubin", compiler)
         patch.setattr(_nvrtc, "room_of", lambda device: (H200.registers, H200.shared))
         patch.setattr(_nvrtc, "clusters_at_once", lambda device: H200.clusters[1:])
-        patch.setattr(_engines, "choose", lambda backend, *_: "cuda" if backend == "auto" else backend)
+        for place in (_engines, _dispatch):
+            patch.setattr(place, "choose", lambda backend, *_: "cuda" if backend == "auto" else backend)
         patch.setattr(Tensor, "data_ptr", known)
         patch.setattr(Tensor, "get_device", lambda tensor: 0)
         patch.setattr(Tensor, "is_cuda", property(lambda tensor: True))

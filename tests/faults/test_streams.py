@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 import enrnn
 from enrnn import _streams
-from enrnn.layers import _long_short
+from enrnn.layers import _long_short, _module
 from enrnn.matrices import _eigenvalue_normalized, _normalization
 from enrnn.spectrum import _solve
 from enrnn.training import ModelSettings, Network, OptimizerSettings, _step
@@ -157,7 +157,7 @@ def detector(monkeypatch: pytest.MonkeyPatch) -> Detector:
     monkeypatch.setattr(_normalization, "kernels_for", kernels_for)
     monkeypatch.setattr(_normalization, "pulled_back", lambda _, *rest: _eigenvalue_normalized._pulled_back(*rest))
     monkeypatch.setattr(_streams, "another", found.another)
-    for module in (_streams, _eigenvalue_normalized, _solve, _long_short):
+    for module in (_streams, _eigenvalue_normalized, _solve, _long_short, _module):
         monkeypatch.setattr(module, "capturing", lambda like: True)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda *_: found.current)
     monkeypatch.setattr(torch.cuda, "stream", found.on)
@@ -228,7 +228,7 @@ def test_what_is_saved_for_the_gradient_may_be_packed(detector: Detector) -> Non
 
 
 def test_without_a_graph_nothing_goes_elsewhere(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (_streams, _eigenvalue_normalized, _solve, _long_short):
+    for module in (_streams, _eigenvalue_normalized, _solve, _long_short, _module):
         monkeypatch.setattr(module, "capturing", lambda like: False)
     assert not went(detector, layer())
 

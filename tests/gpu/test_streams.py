@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -71,15 +72,15 @@ def different(one: list[dict[str, Tensor]], other: list[dict[str, Tensor]]) -> l
 
 def around(monkeypatch: pytest.MonkeyPatch, before: Callable[[], None]) -> None:
     """`before` at the beginning of forming `W_S`, on the stream where that happens, and again at its end."""
-    real = _eigenvalue_normalized._normalized
 
-    def slow(*arguments: Any) -> Any:
+    def slow(real: Callable[..., Any], *arguments: Any) -> Any:
         before()
         result = real(*arguments)
         before()
         return result
 
-    monkeypatch.setattr(_eigenvalue_normalized, "_normalized", slow)
+    for name in ("_normalized", "_on_device"):  # in a graph, and outside of it
+        monkeypatch.setattr(_eigenvalue_normalized, name, partial(slow, getattr(_eigenvalue_normalized, name)))
 
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from .._checks import InputError, boolean, positive_int, probability, tensor
-from .._precision import autocasting, state_dtype
+from .._precision import autocasting, held_in, state_dtype
 from .._streams import Meanwhile
 from ._module import Device, Pointwise, RecurrentModule, check_tensors, unusual
 from ._once import formed_once
@@ -179,15 +179,13 @@ class RecurrentLayer(RecurrentModule):
         held = state_dtype(stored)
         autocast = autocasting(x)
         self._check_input(x, hx, autocast)
-        initial = x.new_zeros(self._state_shape(x), dtype=held) if hx is None else hx.to(held)
+        initial = x.new_zeros(self._state_shape(x), dtype=held) if hx is None else held_in(held, hx)
         finals = []
         for layer in range(self.num_layers):
             outputs = []
             for direction in range(self.num_directions):
                 suffix = suffix_of(layer, direction)
-                with Meanwhile(x):
-                    formed = form(suffix)
-                    inputs, bias = self._project(suffix, x, held)
+                formed, inputs, bias = self._formed_and_projected(suffix, form, x, held)
                 if direction == 1:
                     inputs = reverse(inputs, lengths)
                 start = initial[layer * self.num_directions + direction]
@@ -195,14 +193,14 @@ class RecurrentLayer(RecurrentModule):
                 finals.append(states[-1])
                 outputs.append(states if direction == 0 else reverse(states, lengths))
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
-            x = x if autocast else x.to(stored)
+            x = x if autocast else held_in(stored, x)
             if self.dropout > 0 and layer < self.num_layers - 1:
                 x = F.dropout(x, self.dropout, self.training)
         final = torch.stack(finals)
-        return x, final if autocast else final.to(stored)
+        return x, final if autocast else held_in(stored, final)
 
     def _given(self, suffix: str) -> Any:
-        return self._formed[suffix] if suffix in self._formed else self._form(suffix)
+        return self._formed[suffix] if suffix in self._formed else self._ready(suffix)
 
     @contextlib.contextmanager
     def _forming(self) -> Iterator[None]:

@@ -4,7 +4,6 @@ from torch import Tensor
 
 from .._checks import InputError, tensor
 from .._precision import autocasting, state_dtype
-from .._streams import Meanwhile
 from ._module import RecurrentModule, check_tensors
 
 
@@ -50,8 +49,6 @@ class RecurrentCell(RecurrentModule):
         stored = self._like.dtype
         held = state_dtype(stored)
         initial = input.new_zeros(shape, dtype=held) if hx is None else hx.to(held)
-        with Meanwhile(input):
-            formed = self._form("")
-            inputs, bias = self._project("", input, held)
+        formed, inputs, bias = self._formed_and_projected("", self._ready, input, held)
         state = self._run("", formed, inputs.unsqueeze(0), bias, initial, None)[0]
         return state if autocast else state.to(stored)

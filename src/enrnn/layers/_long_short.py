@@ -4,11 +4,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as torch_module
 from torch.nn.utils import parametrize
 
 from .._checks import boolean, count_within, non_negative, one_of
-from .._precision import capturing, state_dtype
+from .._operators import somebody_listens
+from .._precision import autocasting, capturing, state_dtype
 from .._streams import aside, leaving
 from ..matrices import (
     Cayley,
@@ -22,9 +22,12 @@ from ..matrices import (
     SpectralNorm,
 )
 from ..recurrence import long_short_recurrence
+from ..recurrence._dispatch import fusable_name
 from ..recurrence.reference import block_matrix
 from ..spectrum import SOLVERS
 from ._module import RecurrentModule, orthogonal_
+from ._one_call import Unformed, run
+from ._watched import watched
 
 LONG: dict[str, type[Matrix]] = {"cayley": Cayley, "exponential": Exponential, "givens": Givens, "householder": Householder}
 SHORT: dict[str, type[Matrix]] = {
@@ -116,29 +119,81 @@ class LongShort(RecurrentModule):
 
     def _form(self, suffix: str) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         """`W_L`, `W_C` and `W_S`, each None where it has no rows or no columns."""
-        short = self._form_short(f"weight_short{suffix}") if self.short_size else None  # first, to be formed beside the others
-        long = self._form_long(f"weight_long{suffix}") if self.long_size else None
+        short, long = None, None
+        captured = capturing(self._like)
+        if self.long_size and not captured:  # first: of W_S one waits until it is there
+            long = self._in_use(f"weight_long{suffix}")
+        if self.short_size:
+            short = self._form_short(f"weight_short{suffix}", captured)
+        if self.long_size and captured:  # then, to be formed beside the other
+            long = self._form_aside(f"weight_long{suffix}")
         coupling = getattr(self, f"weight_coupling{suffix}", None)
         if coupling is not None and short is not None:
             coupling = coupling.to(short.dtype)
         return long, coupling, short
 
-    def _form_long(self, name: str) -> Tensor:
-        like = self._like
-        if not capturing(like):
-            return self._in_use(name)
-        with aside(like):
-            long = self._in_use(name)
-        long.record_stream(
-            torch.cuda.current_stream(like.device)
-        )  # gradients of other layers run aside, perhaps while it is read
-        return long
+    def _ready(self, suffix: str) -> Any:
+        unformed = self._unformed(suffix)
+        return self._form(suffix) if unformed is None else unformed
 
-    def _form_short(self, name: str) -> Tensor:
-        if capturing(self._like) and self._undisturbed(name):
+    def _unformed(self, suffix: str) -> Unformed | None:
+        """What `_run` makes one call of, with a gradient and outside of a graph; None where something looks at the matrices, or
+        at what happens, or where they are written in another way."""
+        like = self._like
+        if not like.is_cuda or like.dtype != torch.float32 or not torch.is_grad_enabled():
+            return None
+        if somebody_listens() or autocasting(like) or capturing(like) or self._backend_now() != "cuda":
+            return None
+        chains = self._alone(suffix)
+        if chains is None:
+            return None
+        long, short = chains
+        free_long, free_short = (None if each is None else each.original for each in chains)
+        coupling, bias = getattr(self, f"weight_coupling{suffix}", None), getattr(self, self._bias_name(suffix))
+        for each in (free_long, free_short, coupling, bias):
+            if each is not None and not _alike(each, like):
+                return None
+        formed = None
+        if free_short is not None:
+            formed = short[0].by_kernels(free_short.detach())
+            if formed is None:
+                return None
+        W_S, derivative, said = formed or (None, None, None)
+        nonlinearity = fusable_name(self.nonlinearity, self.bias, self.backend)[0]
+        assert nonlinearity is not None
+        negative_ones = 0 if free_long is None else long[0]._count(free_long)
+        epsilon = 0.0 if free_short is None else short[0].epsilon
+        return Unformed(free_long, coupling, free_short, W_S, derivative, said, nonlinearity, negative_ones, epsilon)
+
+    def _alone(self, suffix: str) -> tuple[Any, Any] | None:
+        """The parametrizations of `W_L` and `W_S`, None where there is no such part; None if a part is not of the family that the
+        paper has, and nothing else, or if somebody is told when it is formed."""
+        parametrizations: Any = self._modules.get("parametrizations")
+        if parametrizations is None or parametrize._cache_enabled:
+            return None
+        chains = [parametrizations._modules.get(f"weight_{part}{suffix}") for part in ("long", "short")]
+        looked_at = []
+        for chain, family, size in zip(chains, (Cayley, EigenvalueNormalized), (self.long_size, self.short_size), strict=True):
+            if size:
+                matrices = () if chain is None else tuple(chain._modules.values())
+                if len(matrices) != 1 or type(matrices[0]) is not family:
+                    return None
+                looked_at += [chain, *matrices]
+        return None if watched(*looked_at) else (chains[0], chains[1])
+
+    def _form_short(self, name: str, captured: bool) -> Tensor:
+        if captured and self._undisturbed(name):
             with leaving():
                 return self._in_use(name)
         return self._in_use(name)
+
+    def _form_aside(self, name: str) -> Tensor:
+        like = self._like
+        with aside(like):
+            long = self._in_use(name)
+        here = torch.cuda.current_stream(like.device)
+        long.record_stream(here)  # gradients of other layers run aside, perhaps while it is read
+        return long
 
     def _undisturbed(self, name: str) -> bool:
         """Whether nothing looks at the matrix, nor at what its operator keeps for the gradient, before the recurrence does."""
@@ -146,8 +201,9 @@ class LongShort(RecurrentModule):
             return False
         chain: Any = self.parametrizations[name]  # type: ignore[index]
         original, matrix = self._originals(name)[0], chain[0]
-        watched = any(module._forward_hooks or module._compiled_call_impl for module in (chain, matrix))
-        if len(chain) > 1 or watched or _watched() or not isinstance(matrix, EigenvalueNormalized):
+        if len(chain) > 1 or watched(chain, matrix) or not isinstance(matrix, EigenvalueNormalized):
+            return False
+        if torch._C._autograd._top_saved_tensors_default_hooks(False) is not None:  # which are given what is saved for a gradient
             return False
         return matrix._by_kernels_alone(original.new_empty(1, dtype=state_dtype(original.dtype)))
 
@@ -159,6 +215,8 @@ class LongShort(RecurrentModule):
     def _run(
         self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
     ) -> Tensor:
+        if isinstance(formed, Unformed):
+            return run(formed, inputs, bias, initial, lengths)
         long, coupling, short = formed
         return long_short_recurrence(
             inputs, long, coupling, short, bias, initial, self.nonlinearity, lengths=lengths, backend=self.backend
@@ -203,6 +261,7 @@ class LongShort(RecurrentModule):
         return [group for group in groups if group["params"]]
 
 
-def _watched() -> bool:
-    """Whether somebody is given what is saved for a gradient, or what any module returns."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(False) is not None or bool(torch_module._global_forward_hooks)
+def _alike(tensor: Tensor, like: Tensor) -> bool:
+    """Whether both are plain tensors of one dtype and device: others may have operations of their own for whatever is done."""
+    plain = type(tensor) in (Tensor, nn.Parameter)
+    return plain and tensor.dtype == like.dtype and tensor.get_device() == like.get_device()

@@ -12,14 +12,15 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from .._checks import InputError, boolean, floating_dtype, floating_tensor, non_negative, one_of, positive_int
-from .._precision import state_dtype
-from .._streams import with_its_gradient_aside
+from .._precision import capturing, held_in, state_dtype
+from .._streams import Meanwhile, with_its_gradient_aside
 from ..matrices import Matrix
 from ..nonlinearities import NONLINEARITIES
 from ..recurrence import BACKENDS, backend_used
 from ..recurrence._dispatch import fusable_name
 from ..recurrence._projection import plainly_projected, projected
 from ._remembered import Remembered
+from ._watched import watched
 
 Pointwise = str | Callable[[Tensor], Tensor]
 Device = torch.device | str | int | None
@@ -95,6 +96,9 @@ class RecurrentModule(nn.Module):
     @property
     def backend_used(self) -> str:
         """Which backend runs the recurrence where the parameters now are: `reference`, `torch`, `cpu` or `cuda`."""
+        return self._backend_now()
+
+    def _backend_now(self) -> str:
         # As `_run` calls it: a bias that is no threshold has been added to the inputs by then.
         threshold = self.bias and self.nonlinearity in THRESHOLDED
         return backend_used(self.backend, self._like, self._largest_matrix(), self.nonlinearity, bias=threshold)
@@ -108,7 +112,9 @@ class RecurrentModule(nn.Module):
     def _like(self) -> Tensor:
         """A tensor of the parameters' dtype and where they are. A replica made by `torch.nn.DataParallel` has no parameters, but
         it has the weights."""
-        parameter = next(self.parameters(), None)
+        own = (each for each in self._parameters.values() if each is not None)
+        parameter = next(own, None)
+        parameter = next(self.parameters(), None) if parameter is None else parameter
         weight: Tensor = getattr(self, f"weight_ih{self.first_suffix}") if parameter is None else parameter
         return weight
 
@@ -127,10 +133,14 @@ class RecurrentModule(nn.Module):
         """The matrices that `_run` wants to be given, where these are worth forming beside other things; else None."""
         return None
 
+    def _ready(self, suffix: str) -> Any:
+        """What one call of `_run` wants to be given: what `_form` returns, or what it can do with as well."""
+        return self._form(suffix)
+
     def _run(
         self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
     ) -> Tensor:
-        """All states [T, B, n] for projected `inputs` [T, B, n] and what `_form` has formed."""
+        """All states [T, B, n] for projected `inputs` [T, B, n] and what `_form` has formed, or `_ready`."""
         raise NotImplementedError
 
     def _add_input(self, suffix: str, inputs: int) -> None:
@@ -167,6 +177,17 @@ class RecurrentModule(nn.Module):
             if self.bias:
                 getattr(self, self._bias_name(suffix)).zero_()
 
+    def _formed_and_projected(
+        self, suffix: str, form: Callable[[str], Any], x: Tensor, held: torch.dtype
+    ) -> tuple[Any, Tensor, Tensor | None]:
+        """What `form` gives `_run`, and what `_project` does."""
+        if capturing(x):
+            with Meanwhile(x):
+                formed = form(suffix)
+                return formed, *self._project(suffix, x, held)
+        projected = self._project(suffix, x, held)
+        return form(suffix), *projected  # the other way round: of W_S one waits until it is there
+
     def _project(self, suffix: str, x: Tensor, held: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """`U x` in the dtype states are `held` in, and the bias as the recurrence wants it: modReLU's is a threshold, every
         other σ adds it to its argument, so that it is added here, for all steps at once."""
@@ -176,7 +197,7 @@ class RecurrentModule(nn.Module):
             x = self._projected(x, getattr(self, f"weight_ih{suffix}"), added)
         elif added is not None:
             x = self._projected(x, None, added)
-        return x.to(held), None if threshold is None else threshold.to(held)
+        return held_in(held, x), None if threshold is None else held_in(held, threshold)
 
     def _projected(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         plain = fusable_name(self.nonlinearity, self.bias, self.backend)[0] is None  # to be differentiated as often as one likes
@@ -217,11 +238,21 @@ class RecurrentModule(nn.Module):
             for step in others:
                 matrix = step(matrix)
             return matrix
+        if self._unwatched(name):
+            (alone,) = self.parametrizations[name]  # type: ignore[index]
+            return held_in(held, alone.forward(*originals))
         matrix = getattr(self, name)
         wanted = torch.is_grad_enabled() and any(original.requires_grad for original in originals)
         if wanted and not matrix.requires_grad:
             matrix = self.parametrizations[name]()  # type: ignore[index, operator]
-        return matrix.to(held)
+        return held_in(held, matrix)
+
+    def _unwatched(self, name: str) -> bool:
+        """Whether a constrained weight is what its family makes of it and nothing else, and nobody is told when it is formed:
+        then there is a shorter way to it than by the attribute, which takes Python 30 µs."""
+        chain: Any = self.parametrizations[name]  # type: ignore[index]
+        alone = len(chain) == 1 and isinstance(chain[0], Matrix)
+        return alone and not parametrize._cache_enabled and not watched(chain, chain[0])
 
     def _in_use(self, name: str) -> Tensor:
         """`_constrained`, for the recurrence alone, which does not change it: where nobody learns it may be an earlier call's."""

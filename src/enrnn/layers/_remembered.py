@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from .._operators import in_forward_mode, transforms_are_active
 from .._precision import autocasting, recording
 from ..matrices import Matrix
+from ._watched import watched
 
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _SIMPLE = (bool, int, float, str, type(None))
@@ -64,7 +65,7 @@ def _sources(chain: Any, originals: tuple[Tensor, ...]) -> _Sources | None:
     """Tensors and settings that the matrix is a function of, if it is one, of which no derivative is wanted and which nobody
     watches being formed."""
     first = originals[0]
-    if first.device.type != "cpu" or recording(first) or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+    if first.device.type != "cpu" or recording(first):
         return None
     if torch.is_grad_enabled() and any(each.requires_grad for each in originals):
         return None
@@ -73,7 +74,7 @@ def _sources(chain: Any, originals: tuple[Tensor, ...]) -> _Sources | None:
         return None
     if type(matrix).__module__.partition(".")[0] != __name__.partition(".")[0]:  # another's family may do what it likes
         return None
-    if any(module._forward_hooks or module._forward_pre_hooks or module._compiled_call_impl for module in (chain, matrix)):
+    if watched(chain, matrix):
         return None
     tensors = *originals, *(buffer for buffer in matrix._buffers.values() if buffer is not None)
     if matrix._modules or any(type(each) not in (Tensor, nn.Parameter) or each.is_inference() for each in tensors):

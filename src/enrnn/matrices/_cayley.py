@@ -94,6 +94,8 @@ class Cayley(Matrix):
         return "" if self.negative_ones is None else f"negative_ones={self.negative_ones}"
 
     def _count(self, matrix: Tensor) -> int:
+        if type(self.negative_ones) is int and 0 <= self.negative_ones <= matrix.shape[0]:
+            return self.negative_ones
         return count_within("negative_ones", self.negative_ones, 0.3, matrix.shape[0], "the size", fraction=False)
 
     def _signs(self, matrix: Tensor) -> Tensor:

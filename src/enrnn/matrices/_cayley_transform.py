@@ -51,7 +51,7 @@ def cayley_backward(gradient: Tensor, X: Tensor, negative_ones: int) -> Tensor:
     """`∂L/∂P = triu(Vᵀ − V, 1)`, with `V = Xᵀ (2 G D) Xᵀ`, given `G = ∂L/∂W`."""
     inversion, kernels = _inverse.kernels_for(X), _kernels_for(gradient)
     if inversion is None or kernels is None:
-        return _pulled_back(_finished_back(gradient, X, negative_ones), X).to(gradient.dtype)
+        return differentiable_gradient(gradient, X, negative_ones)
     size, blocks = X.shape[0], -(-X.numel() // THREADS)
     dX, dP = torch.empty_like(X), gradient.new_empty(size, size)
     kernels.widen(blocks, THREADS, gapless(gradient), dX, size, size - negative_ones)
@@ -82,6 +82,11 @@ def _backward(ctx: Any, gradient: Tensor | None, inverse_gradient: Tensor | None
     if gradient is not None:
         total = total + _finished_back(gradient, X, ctx.negative_ones)
     return _pulled_back(total, X).to(ctx.dtype), None
+
+
+def differentiable_gradient(gradient: Tensor, X: Tensor, negative_ones: int) -> Tensor:
+    """`cayley_backward` in operations that can be differentiated again."""
+    return _pulled_back(_finished_back(gradient, X, negative_ones), X).to(gradient.dtype)
 
 
 cayley.register_autograd(_backward, setup_context=_setup_context)

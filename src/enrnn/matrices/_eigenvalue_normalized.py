@@ -1,6 +1,6 @@
 """A matrix divided by its own spectral radius (ENRNN's short-term matrix), with the gradient of Proposition 3.2."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -103,21 +103,26 @@ class EigenvalueNormalized(Solved):
 
     def forward(self, original: Tensor) -> Tensor:
         square_matrix("the free matrix of EigenvalueNormalized", original)
-        kernels, captured = self._noting(original), capturing(original)
-        outcome: tuple[Tensor, ...] | None = None
-        if kernels is not None and not captured and self.solver != "dense":
-            outcome = normalize_spectrum(original, self.normalizing, self.epsilon, UNSEEN)
-            if not outcome[-2]:  # not certified; this is the only look at a value that it takes, if all is well
-                outcome = None
-        if outcome is None:
-            outcome = normalize_spectrum(original, self.normalizing, self.epsilon, self.solver)
-            if kernels is None or not captured:
-                self._flag(original, outcome[-1], outcome[-2])
+        notes, captured = self._notes(), capturing(original)
+        kernels = self._noting(original, notes)
+        if kernels is not None and not captured and self._has_kernels(original):
+            probes = spectrum.probes_on_device(original)
+            found: tuple[Tensor, ...] = normalize_on_device(original, self.normalizing, self.epsilon, probes)
+            matrix, radius, _, switched, applied, simple, finite, numbers = found
+            certified = spectrum.certified(numbers)
+            if certified:  # this is the only look at a value that it takes, if all is well
+                if self.training:
+                    seen: tuple[Tensor | None, ...] = (finite, certified, switched, applied, simple, None, radius.detach())
+                    kernels.note(1, 1, *seen, *notes, 1, early=True)
+                return matrix
+        outcome: tuple[Tensor, ...] = normalize_spectrum(original, self.normalizing, self.epsilon, self.solver)
         matrix, radius, _, switched, applied, simple, fell_back, certified, finite = outcome
+        if kernels is None or not captured:
+            self._flag(original, finite, certified)
         if kernels is not None and (self.training or captured):
             seen = (finite, certified, switched, applied, simple, fell_back, radius.detach())
             with elsewhere(original):
-                kernels.note(1, 1, *seen, *self._notes(), int(self.training), early=not before_writing())
+                kernels.note(1, 1, *seen, *notes, int(self.training), early=not before_writing())
         elif kernels is None and self.training:
             self.normalizing.copy_(switched)
             self.nearly_defective.add_(applied & ~simple)
@@ -125,19 +130,33 @@ class EigenvalueNormalized(Solved):
             self.radius.copy_(radius.detach())
         return matrix
 
+    def by_kernels(self, original: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+        """`W`, `∂ρ/∂T`, and what else is `Said` in one piece, without a gradient; None if that cannot be had here, outside of a
+        graph, or is not certified. It has been noted."""
+        notes = self._notes()
+        if self._noting(original, notes) is None or not self._has_kernels(original):
+            return None
+        probes = spectrum.probes_on_device(original)
+        W, derivative, said, numbers = _noted_on_device(original, self.epsilon, probes, self.training, *notes)
+        return (W, derivative, said) if spectrum.certified(numbers) else None
+
+    def _has_kernels(self, original: Tensor) -> bool:
+        """Whether the solver has."""
+        return self.solver != "dense" and spectrum.solved_by_kernels(original)
+
     def _notes(self) -> tuple[Tensor, ...]:
         """Where the kernel writes what it has to note."""
         return self.not_finite, self.uncertified, self.normalizing, self.nearly_defective, self.fallbacks, self.radius
 
-    def _noting(self, original: Tensor) -> _normalization.Kernels | None:
+    def _noting(self, original: Tensor, notes: tuple[Tensor, ...]) -> _normalization.Kernels | None:
         """A kernel that notes what was found, if there is one."""
-        alike = self.radius.dtype == original.dtype and all(each.device == original.device for each in self._notes())
+        alike = notes[-1].dtype == original.dtype and all(each.device == original.device for each in notes)
         plain = not recording(original) and not transforms_are_active()
         return _normalization.kernels_for(original) if alike and plain else None
 
     def _by_kernels_alone(self, original: Tensor) -> bool:
         """Whether `W` is formed, in a graph, by the operator and a kernel that notes what it found, and by nothing else."""
-        return type(self) is EigenvalueNormalized and capturing(original) and self._noting(original) is not None
+        return type(self) is EigenvalueNormalized and capturing(original) and self._noting(original, self._notes()) is not None
 
     def right_inverse(self, matrix: Tensor) -> Tensor:
         """`T = W`, which `forward` takes back to `W` while not normalising, and to `W/ρ(W)` afterwards.
@@ -187,10 +206,6 @@ def _forget_what_is_not_saved(matrix: EigenvalueNormalized, keys: object) -> Non
         setattr(matrix, name, cleared(getattr(matrix, name), matrix.normalizing.device))
 
 
-UNSEEN = "unseen"
-"""In place of a solver: the fast one, at whose result nobody looks before it is used. It may come out uncertified."""
-
-
 @Operator
 def normalize_spectrum(
     T: Tensor, normalizing: Tensor, epsilon: float, solver: str
@@ -209,13 +224,6 @@ def _normalized(
     T: Tensor, normalizing: Tensor, epsilon: float, solver: str
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     kernels = _normalization.kernels_for(T) if normalizing.device == T.device else None
-    if solver == UNSEEN:
-        found = () if kernels is None else _unseen(T, normalizing, spectrum.probes_on_device(T), epsilon)
-        if found:
-            W, radius, derivative, switched, applied, simple, finite, numbers = found
-            certified = spectrum.unpacked(numbers).certified
-            return W, radius, derivative, switched, applied, simple, torch.zeros_like(normalizing), certified, finite
-        solver = "auto"
     largest = torch.linalg.vector_norm(T, float("inf")) if kernels is None else _normalization.largest(kernels, T)
     if not capturing(T) and not torch.isfinite(largest).all():
         nothing = torch.zeros_like(T)
@@ -253,18 +261,72 @@ def _normalized(
     )
 
 
+@Operator
 @replayed
-def _unseen(T: Tensor, normalizing: Tensor, probes: Tensor | None, epsilon: float) -> tuple[Tensor, ...]:
-    """By kernels alone: what `_normalization.normalized` gives, and the numbers of the solver; nothing if that has no kernel."""
+def normalize_on_device(
+    T: Tensor, normalizing: Tensor, epsilon: float, probes: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """`normalize_spectrum` by kernels alone, where there are some, with the fast solver, at whose result nobody looks.
+
+    Returns `W`, ρ(T) and `∂ρ/∂T`; the switch, whether T was divided, whether λ is simple, whether T is finite; and the numbers of
+    the solver, which say whether its result is certified.
+    """
+    found = _on_device(T, normalizing, epsilon, probes)
+    return *found.normalized, found.numbers
+
+
+@replayed
+def _noted_on_device(
+    T: Tensor,
+    epsilon: float,
+    probes: Tensor | None,
+    training: bool,
+    not_finite: Tensor,
+    uncertified: Tensor,
+    normalizing: Tensor,
+    nearly_defective: Tensor,
+    fallbacks: Tensor,
+    kept: Tensor,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`normalize_on_device`, without a gradient, and with notes taken of it, in training and if it is certified."""
+    said = T.new_empty(_normalization.SAID, dtype=torch.uint8)
+    one_by_one = _normalization.Said.of(said, T.dtype)
+    found = _on_device(T, normalizing, epsilon, probes, one_by_one)
+    if training:
+        radius, switched, applied, simple, finite = one_by_one
+        seen = (finite, spectrum.certified(found.numbers), switched, applied, simple, None, radius)
+        notes = (not_finite, uncertified, normalizing, nearly_defective, fallbacks, kept)
+        found.kernels.note(1, 1, *seen, *notes, 1, early=True)
+    return found.normalized[0], found.normalized[2], said, found.numbers
+
+
+class _Found(NamedTuple):
+    kernels: _normalization.Kernels
+    normalized: _normalization.Normalized
+    numbers: Tensor
+    """The solver's."""
+
+
+def _on_device(
+    T: Tensor, normalizing: Tensor, epsilon: float, probes: Tensor | None, said: _normalization.Said | None = None
+) -> _Found:
     kernels = _normalization.kernels_for(T)
     assert kernels is not None
     largest = _normalization.largest(kernels, T)
     single = largest if T.dtype == torch.float32 else None
     numbers = spectrum.numbers_on_device(T, probes, spectrum.accuracy_for(T.dtype), single)
-    if numbers is None:
-        return ()
+    assert numbers is not None
     pair, certified = spectrum.unpacked(numbers)
-    return *_normalization.normalized(kernels, T, largest, pair, certified, normalizing, epsilon), numbers
+    return _Found(kernels, _normalization.normalized(kernels, T, largest, pair, certified, normalizing, epsilon, said), numbers)
+
+
+@normalize_on_device.register_fake
+def _(
+    T: Tensor, normalizing: Tensor, epsilon: float, probes: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    switched, applied, simple, finite = (T.new_empty((), dtype=torch.bool) for _ in range(4))
+    numbers = T.new_empty(spectrum.how_many_numbers(T), dtype=torch.float64)
+    return T.new_empty(T.shape), T.new_empty(()), T.new_empty(T.shape), switched, applied, simple, finite, numbers
 
 
 @normalize_spectrum.register_fake
@@ -320,19 +382,26 @@ def _backward(ctx: Any, grad_W: Tensor | None, grad_radius: Tensor | None, *_: N
     return gradient, None, None, None
 
 
+def differentiable_gradient(gradient: Tensor, T: Tensor, found: tuple[Tensor, ...], epsilon: float) -> Tensor:
+    """`normalize_spectrum_backward` in operations that can be differentiated again, from what the operators have found of T."""
+    W, radius, derivative, _, applied, simple, *_ = found
+    return _pulled_back(gradient, W, _differentiable(T, derivative, simple), radius, applied, epsilon)
+
+
 def _differentiable(T: Tensor, derivative: Tensor, simple: Tensor) -> Tensor:
     """`∂ρ/∂T` as a function of T. Where the remedy is taken it is zero, and so are its derivatives: those at T = 0."""
     gradient: Tensor = spectrum.radius_gradient(torch.where(simple, T, 0), derivative)
     return gradient
 
 
-normalize_spectrum.register_autograd(_backward, setup_context=_setup_context)
-
-
-@normalize_spectrum.register_tangent
-def _(arguments: tuple[Any, ...], found: tuple[Tensor, ...], tangents: tuple[Any, ...]) -> tuple[Tensor | None, ...]:
+def _tangent(arguments: tuple[Any, ...], found: tuple[Tensor, ...], tangents: tuple[Any, ...]) -> tuple[Tensor | None, ...]:
     """`Ẇ = (Ṫ − ρ̇ W)/(ρ + ε)` with `ρ̇ = ⟨C/ρ, Ṫ⟩`: Proposition 3.2, transposed."""
     (T, _, epsilon, _), (W, radius, derivative, _, applied, simple, *flags) = arguments, found
     moved = (_differentiable(T, derivative, simple) * tangents[0]).sum()
     moved_W = (tangents[0] - torch.where(applied, moved, 0) * W) / torch.where(applied, radius + epsilon, 1)
     return moved_W, moved, None, None, None, None, *[None] * len(flags)
+
+
+for operator in (normalize_spectrum, normalize_on_device):
+    operator.register_autograd(_backward, setup_context=_setup_context)
+    operator.register_tangent(_tangent)

@@ -110,11 +110,11 @@ shared memory instead of four, it took 217 and 140."""
 
 
 def product(A: Tensor, B: Tensor, kernels: Kernels, added: Tensor | None = None, sign: int = 1) -> Tensor:
-    """`added + sign·A B`, of square matrices in float64."""
+    """`added + sign·A B`, of square matrices in float64; without anything added, `A B`."""
     size = A.shape[0]
-    if size > MOST:
-        return torch.addmm(added, A, B, alpha=sign) if added is not None else A @ B if sign > 0 else -(A @ B)
     out, tiles = A.new_empty(size, size), -(-size // SIDE)
+    if size > MOST:
+        return torch.mm(A, B, out=out) if added is None else torch.addmm(added, A, B, alpha=sign, out=out)
     kernels.product((tiles, tiles), THREADS, A, *A.stride(), B, *B.stride(), added, out, size, sign)
     return out
 

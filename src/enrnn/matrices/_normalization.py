@@ -41,13 +41,40 @@ def largest(kernels: Kernels, T: Tensor) -> Tensor:
     return shares
 
 
+class Said(NamedTuple):
+    """What there is to say of a normalisation, beside matrices."""
+
+    radius: Tensor
+    switched: Tensor
+    applied: Tensor
+    simple: Tensor
+    finite: Tensor
+
+    @classmethod
+    def of(cls, said: Tensor, dtype: torch.dtype) -> "Said":
+        """In one piece of memory, SAID bytes: ρ, and a byte for each flag."""
+        return cls(said[: dtype.itemsize].view(dtype)[0], *said[8:12].view(torch.bool))
+
+
+SAID = 16
+
+
 def normalized(
-    kernels: Kernels, T: Tensor, largest: Tensor, pair: Dominant, certified: Tensor, normalizing: Tensor, epsilon: float
+    kernels: Kernels,
+    T: Tensor,
+    largest: Tensor,
+    pair: Dominant,
+    certified: Tensor,
+    normalizing: Tensor,
+    epsilon: float,
+    said: Said | None = None,
 ) -> Normalized:
-    """From the dominant pair of `T`, and `largest` of it."""
+    """From the dominant pair of `T`, and `largest` of it; and where what is said of it goes."""
     T, m = gapless(T), T.shape[0]
-    W, rho, derivative = torch.empty_like(T), T.new_empty(()), torch.empty_like(T)
-    switched, applied, simple, finite = (torch.empty_like(normalizing) for _ in range(4))
+    W, derivative = torch.empty_like(T), torch.empty_like(T)
+    if said is None:
+        said = Said(T.new_empty(()), *(torch.empty_like(normalizing) for _ in range(4)))
+    rho, switched, applied, simple, finite = said
     found = (pair.radius, pair.eigenvalue, pair.right.contiguous(), pair.left.contiguous(), pair.condition)
     outputs = (W, rho, derivative, switched, applied, simple, finite)
     given = T, largest, *found, certified, normalizing

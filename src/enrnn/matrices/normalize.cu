@@ -114,17 +114,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) pull_back(
         gradient[i] = divided ? (real)(((double)G[i] - pull * (double)derivative[i]) / divisor) : G[i];
 }
 
-// What a step inside a graph writes down. In training: the switch, the counts and ρ as well.
+// What a step writes down. In training: the switch, the counts and ρ as well. Without `fell_back`, only what is certified.
 extern "C" __global__ void note(
     const bool* finite, const bool* certified, const bool* switched, const bool* applied, const bool* simple, const bool* fell_back, const real* rho,
     bool* not_finite, bool* uncertified, bool* normalizing, long long* nearly_defective, long long* fallbacks, real* radius, long long training
 ) {
     wait_for_the_one_before();
+    if (!fell_back && !*certified) return;
     *not_finite = *not_finite || !*finite;
     *uncertified = *uncertified || (!*certified && *finite);
     if (!training) return;
     *normalizing = *switched;
     *nearly_defective += *applied && !*simple;
-    *fallbacks += *fell_back;
+    *fallbacks += fell_back && *fell_back;
     *radius = *rho;
 }

@@ -5,6 +5,7 @@ where gradients are differentiated again they are made of `pull_back` and torch'
 derivative in forward mode.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -27,25 +28,30 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, grad_states: Tensor) -> tuple[Tensor | None, ...]:
     states, long, coupling, short, bias, initial, lengths = ctx.saved_tensors
-    _, needs_long, needs_coupling, needs_short, needs_bias, *_ = ctx.needs_input_grad
-    wanted = needs_long, needs_coupling, needs_short
+    wanted, needs_bias = ctx.needs_input_grad[1:4], ctx.needs_input_grad[4]
     if differentiated_again():
         along = Along(states, long, coupling, short, bias, ctx.nonlinearity, lengths, ctx.backend)
-        return *_gradients(along, initial, grad_states, wanted, needs_bias), None, None, None
+        return *differentiable_gradients(along, initial, grad_states, wanted, needs_bias), None, None, None
     grad_z, grad_initial, grad_bias, rows, grad_short = recurrence_backward(
         grad_states, states, long, coupling, short, bias, initial, ctx.nonlinearity, lengths, ctx.backend, [*wanted]
     )
-    q = 0 if long is None else long.shape[0]
-    grad_long = (rows[:q, :q] if max(rows.shape) > q else rows) if needs_long else None  # a slice that is all, vmap cannot take
-    grad_coupling = (rows[:q, q:] if needs_long else rows) if needs_coupling else None
-    grad_short = (rows[q:, q:] if rows.shape[0] > q else grad_short) if needs_short else None
-    return grad_z, grad_long, grad_coupling, grad_short, grad_bias if needs_bias else None, grad_initial, None, None, None
+    blocks = by_blocks(rows, grad_short, long, wanted)
+    return grad_z, *blocks, grad_bias if needs_bias else None, grad_initial, None, None, None
 
 
-def _gradients(
-    along: Along, initial: Tensor, grad_states: Tensor, wanted: tuple[bool, ...], needs_bias: bool
+def by_blocks(rows: Tensor, short: Tensor, long: Tensor | None, wanted: Sequence[bool]) -> tuple[Tensor | None, ...]:
+    """The gradients of `W_L`, `W_C` and `W_S`, if wanted, out of the two matrices that `recurrence_backward` gives."""
+    q, (by_long, by_coupling, by_short) = 0 if long is None else long.shape[0], wanted
+    grad_long = (rows[:q, :q] if max(rows.shape) > q else rows) if by_long else None  # a slice that is all, vmap cannot take
+    grad_coupling = (rows[:q, q:] if by_long else rows) if by_coupling else None
+    grad_short = (rows[q:, q:] if rows.shape[0] > q else short) if by_short else None
+    return grad_long, grad_coupling, grad_short
+
+
+def differentiable_gradients(
+    along: Along, initial: Tensor, grad_states: Tensor, wanted: Sequence[bool], needs_bias: bool
 ) -> tuple[Tensor | None, ...]:
-    """In operations that can be differentiated again."""
+    """Of inputs, matrices, bias and initial state, in operations that can be differentiated again."""
     with full_precision(along.states):
         g, at_start = _to_last_step(grad_states, along.lengths)
         dz, grad_initial = pull_back(g, *along)

@@ -12,6 +12,7 @@ over all steps at once: what is made of them can be differentiated as often as o
 Steps past the length of a sequence do not exist here: zero comes out for them, and `g` must be zero there.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -234,7 +235,7 @@ def within(sequence: Tensor, lengths: Tensor | None) -> Tensor:
     return torch.where((t < lengths)[..., None], sequence, 0)
 
 
-def by_matrices(dz: Tensor, before: Tensor, long: Tensor | None, wanted: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+def by_matrices(dz: Tensor, before: Tensor, long: Tensor | None, wanted: Sequence[bool]) -> tuple[Tensor | None, ...]:
     """`Σ_t dz_t h_{t−1}ᵀ`: of its blocks, `long`, `coupling` and `short`, those that are wanted. (By views that
     `is_grads_batched` can take.)"""
     q = 0 if long is None else len(long)

@@ -67,6 +67,11 @@ def probes_on_device(matrix: Tensor) -> Tensor | None:
     return probes_for(matrix) if matrix.is_cuda and matrix.shape[-1] > FUSED_UP_TO else None
 
 
+def solved_by_kernels(matrix: Tensor) -> bool:
+    """Whether there are kernels for it, now."""
+    return (_kernel(matrix) if matrix.shape[-1] <= FUSED_UP_TO else _compression(matrix)) is not None
+
+
 def numbers_on_device(
     matrix: Tensor, probes: Tensor | None, accuracy: float = 1e-12, largest: Tensor | None = None
 ) -> Tensor | None:
@@ -146,9 +151,14 @@ def _warn(error: RuntimeError) -> None:
 
 def _fused(matrix: Tensor, kernel: Kernel, accuracy: float = 1e-12) -> Tensor:
     size = matrix.shape[-1]
-    out = matrix.new_empty(6 + 4 * size)
+    out = matrix.new_empty(how_many_numbers(matrix))
     kernel(_blocks(-(-size // 32), matrix.device), 512, matrix.contiguous(), size, out, parts(accuracy))
     return out
+
+
+def how_many_numbers(matrix: Tensor) -> int:
+    """That the kernels write, for `unpacked`."""
+    return 6 + 4 * matrix.shape[-1]
 
 
 def unpacked(out: Tensor) -> Found:
@@ -156,7 +166,12 @@ def unpacked(out: Tensor) -> Found:
     pairs = torch.view_as_complex(out.view(-1, 2))
     size = (len(pairs) - 3) // 2
     pair = Dominant(out[0], pairs[1], pairs[3 : 3 + size], pairs[3 + size :], out[1])
-    return Found(pair, out[4:5].view(torch.bool)[0])  # its first byte
+    return Found(pair, certified(out))
+
+
+def certified(out: Tensor) -> Tensor:
+    """Of what the kernels write, that alone."""
+    return out.view(torch.bool)[4 * out.itemsize]  # the first byte of the integer
 
 
 def squaring_all_the_way(matrix: Tensor, accuracy: float = 1e-12) -> Found:

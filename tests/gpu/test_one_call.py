@@ -1,0 +1,65 @@
+"""Layers that are trained outside of a graph: their matrices and the recurrence in one call, the same bits as one by one."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from enrnn import _replay
+from enrnn.layers._long_short import LongShort
+from tests.recurrence._one_call import CASES, answers, called, layer_for, second
+
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("kernels")]
+
+SIZES = [(6, 5), (96, 64), (374, 94), (310, 720)]
+
+
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LongShort, "_unformed", lambda layer, suffix: None)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_the_same_bits(name: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    for known in _replay._known.values():
+        known.clear()
+    given = layer_for(CASES[name], *size, "cuda")
+    found = [answers(*given) for _ in range(6)]
+    assert _replay.Program in called("one_call")
+    one_by_one(monkeypatch)
+    right = answers(*layer_for(CASES[name], *size, "cuda"))
+    for each in found:
+        assert all(torch.equal(*pair) for pair in zip(each, right, strict=True))
+
+
+@pytest.mark.parametrize("size", SIZES[:2], ids=str)
+@pytest.mark.parametrize("name", ["modrelu", "no coupling", "long", "short"])
+def test_second_derivatives(name: str, size: tuple[int, int]) -> None:
+    case = CASES[name]
+    layer, x, first = layer_for(case._replace(options={**case.options, "nonlinearity": "tanh"}), *size, "cuda")
+    exact = copy.deepcopy(layer).double()
+    exact.backend = "reference"
+    right = second(exact, x.double(), first.detach().double().requires_grad_())
+    for each, truth in zip(second(layer, x, first), right, strict=True):
+        torch.testing.assert_close(each.double(), truth, rtol=1e-3, atol=1e-4 * float(truth.abs().max()))
+
+
+def test_learning_on_a_chip_that_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameters are changed while kernels that read them are still to run; matrices note what they find as they did."""
+
+    def learned() -> list[torch.Tensor]:
+        layer, x, first = layer_for(CASES["two layers, both directions"], 96, 64, "cuda")
+        optimizer = torch.optim.SGD(layer.parameters(), 1e-3)
+        for _ in range(8):
+            torch.cuda._sleep(3_000_000)
+            optimizer.zero_grad()
+            layer(x, first)[0].square().sum().backward()
+            optimizer.step()
+        return [*layer.parameters(), layer.normalizing, layer.nearly_defective, layer.spectral_radius]
+
+    found = learned()
+    assert _replay.Program in called("one_call")
+    one_by_one(monkeypatch)
+    assert all(torch.equal(*pair) for pair in zip(found, learned(), strict=True))
