@@ -41,7 +41,7 @@ Found = TypeVar("Found")
 
 def replayed(function: Callable[Given, Found]) -> Callable[Given, Found]:
     """A decorator for functions of tensors, the first argument one of them, and of other things that can be compared. They return
-    new tensors, and change none."""
+    new tensors, and change none but such as autograd need not be told of: buffers in which something is noted."""
     known = _known[function] = OrderedDict()
 
     def find(arguments: tuple[Any, ...]) -> tuple[Any, Any]:

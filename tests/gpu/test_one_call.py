@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -63,3 +64,22 @@ def test_learning_on_a_chip_that_is_late(monkeypatch: pytest.MonkeyPatch) -> Non
     assert _replay.Program in called("one_call")
     one_by_one(monkeypatch)
     assert all(torch.equal(*pair) for pair in zip(found, learned(), strict=True))
+
+
+def test_threads_train_layers_of_their_own() -> None:
+    """On streams of their own, with calls of the same kinds, of which each is replayed by one thread at a time."""
+
+    def repeat(_: int) -> list[list[torch.Tensor]]:
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            given = layers.pop()
+            found = [answers(*given) for _ in range(12)]
+        stream.synchronize()
+        return found
+
+    layers = [layer_for(CASES["modrelu"], 96, 64, "cuda") for _ in range(5)]
+    right = answers(*layers.pop())
+    torch.cuda.synchronize()
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(repeat, range(4)):
+            assert all(torch.equal(*pair) for each in found for pair in zip(each, right, strict=True))
