@@ -95,7 +95,7 @@ class GORU(OwnStepRNN):
         bias: Tensor | None = getattr(self, self._bias_name(suffix))
         if bias is not None and self.nonlinearity in THRESHOLDED:
             bias = F.pad(bias[: 2 * self.hidden_size], (0, self.hidden_size))
-        return F.linear(x, getattr(self, f"weight_ih{suffix}"), bias).to(held), None
+        return plainly_projected(x, getattr(self, f"weight_ih{suffix}"), bias).to(held), None
 
     def _weights(self, suffix: str) -> tuple[Tensor, ...]:
         weights = getattr(self, f"weight_gates{suffix}"), self._in_use(f"weight_hh{suffix}")

@@ -80,4 +80,4 @@ class OwnStepRNN(RecurrentLayer):
 
     def _project(self, suffix: str, x: Tensor, held: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """`U x + b` for all steps at once."""
-        return F.linear(x, getattr(self, f"weight_ih{suffix}"), getattr(self, self._bias_name(suffix))).to(held), None
+        return plainly_projected(x, getattr(self, f"weight_ih{suffix}"), getattr(self, self._bias_name(suffix))).to(held), None

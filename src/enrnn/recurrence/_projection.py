@@ -19,6 +19,9 @@ LEAST_ROWS = 1024
 LEAST_COLUMNS = 32
 """Of a product that `product.cu` is taken for."""
 
+MANY_ROWS = 1024
+"""Of a product on a CPU for which the order of its factors counts."""
+
 
 def projected(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """[…, k] to […, n]. Without a weight, x with b added. (Where `product.cu` multiplies, what is below 2⁻⁴⁰ of the largest of 32
@@ -32,8 +35,23 @@ def projected(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 def plainly_projected(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """By torch's own operations."""
     if weight is not None:
-        return F.linear(x, weight, bias)
+        return F.linear(x, _by_columns(weight) if _narrow(x, weight) else weight, bias)
     return x if bias is None else x + bias
+
+
+def _narrow(x: Tensor, weight: Tensor) -> bool:
+    """Whether on a CPU the gradient of a weight [n, k] is found faster as `(xᵀ g)ᵀ` than as `gᵀ x`: in a matrix library, few
+    columns are not what they may be called in mathematics. With one thread, in ms, forward and backward: 37500 rows of 2 for 160,
+    8.6 and 4.3; 40400 × 10 for 192, 15.7 and 6.7; 13720 × 129 for 468, 35.7 and 34.4. With fewer rows it is not worth a copy."""
+    n, k = weight.shape
+    if x.device.type != "cpu" or not 1 < k < n or _rows(x) < MANY_ROWS or recording(x) or autocasting(x):
+        return False
+    return x.dtype in (torch.float32, torch.float64) and torch.is_grad_enabled() and weight.requires_grad
+
+
+def _by_columns(weight: Tensor) -> Tensor:
+    """It, with the entries of a column next to each other, which tells autograd the order of that product."""
+    return weight.mT.contiguous().mT
 
 
 def _meant_for(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
