@@ -8,13 +8,14 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from enrnn.functional import recurrence
-from enrnn.recurrence import _cpu
+from enrnn.recurrence import _cpu, _team
 from tests._record import Recorder
 
 pytest.importorskip("numba", reason="the cpu engine is compiled by numba")
@@ -387,6 +388,61 @@ def test_several_python_threads_may_call_at_once() -> None:
 def in_a_new_interpreter(code: str) -> str:
     run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
     return run.stdout.strip()
+
+
+@pytest.mark.parametrize("function", ["forward", "backward", "bias_gradient"])
+@pytest.mark.parametrize("lengths", [False, True])
+@pytest.mark.usefixtures("many_threads")
+def test_threads_of_its_own_where_torch_has_none_to_lend(monkeypatch: pytest.MonkeyPatch, function: str, lengths: bool) -> None:
+    given = problem(9, 13, 65, lengths=lengths).to(torch.float32)
+    states, _ = given.engine()
+    calls = {
+        "forward": given.engine,
+        "backward": lambda: given.reverse_engine(states),
+        "bias_gradient": lambda: (_cpu.bias_gradient(states, given.upstream, "modrelu"),),
+    }
+    expected, before = calls[function](), torch.get_num_threads()
+    torch.set_num_threads(3)
+    asked = []
+
+    class Pool(ThreadPoolExecutor):
+        def submit(self, *arguments: Any, **others: Any) -> Any:
+            asked.append(arguments)
+            return super().submit(*arguments, **others)
+
+    try:
+        with Pool(2) as pool, monkeypatch.context() as patched:
+            patched.setattr(_team, "_parallel_section", lambda: None)
+            patched.setattr(_team, "_pool", lambda: pool)
+            found = calls[function]()
+    finally:
+        torch.set_num_threads(before)
+    assert len(asked) == 2
+    assert all(torch.equal(*pair) for pair in zip(found, expected, strict=True))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it counts threads as Linux tells them")
+def test_the_threads_are_those_that_torch_has() -> None:
+    answer = in_a_new_interpreter(
+        "import os, torch\n"
+        "from enrnn.recurrence import _cpu\n"
+        "_cpu.WORK_OF_A_THREAD = 1\n"
+        "torch.set_num_threads(3)\n"
+        "inputs, states = torch.randn(5, 9, 8), torch.empty(5, 9, 8)\n"
+        "def sweep():\n"
+        "    _cpu.forward(inputs, torch.eye(8) / 2, None, inputs[0], 'relu', None, states, torch.empty(9, 8))\n"
+        "def threads():\n"
+        "    return len(os.listdir('/proc/self/task'))\n"
+        "torch.set_num_threads(1)\n"
+        "sweep()\n"  # what is compiled and loaded on the way may have threads of its own
+        "torch.set_num_threads(3)\n"
+        "before = threads()\n"
+        "torch.rand(1_000_000).exp_()\n"
+        "torchs = threads()\n"
+        "sweep()\n"
+        "print(torchs - before, threads() - torchs)"
+    )
+    assert answer == "2 0"
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")

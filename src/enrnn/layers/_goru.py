@@ -11,6 +11,7 @@ from .._checks import positive_int
 from ..matrices import Givens
 from ..nonlinearities import pointwise
 from ..recurrence._gated import NAME, fused, gated_recurrence
+from ..recurrence._projection import plainly_projected
 from ._module import THRESHOLDED, Device, Pointwise
 from ._one_matrix import LayerOptions
 from ._own_step import OwnStepRNN

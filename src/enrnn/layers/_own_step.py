@@ -5,9 +5,9 @@ from typing import Any, ClassVar, Unpack
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from .._precision import full_precision
+from ..recurrence._projection import plainly_projected
 from ._base import RecurrentLayer
 from ._module import Device, Pointwise
 from ._one_matrix import LayerOptions, taken

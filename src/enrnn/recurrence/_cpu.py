@@ -2,21 +2,17 @@
 
 Sequences do not see each other, so a thread takes a slice of the batch through all steps, and threads never wait for each
 other on the way. A matrix library is asked for `B × n` by `n × n` at every step anew, packs `W` and wakes its threads each time;
-here `W` is packed once. Numba's own threads are not used: they would be a second OpenMP beside torch's, or not safe to call
-from several Python threads.
+here `W` is packed once. The threads are torch's (`_team.py`); Numba's own would be a second OpenMP beside them, or not safe to
+call from several Python threads.
 """
 
 import functools
 import itertools
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import _torch
+from . import _team, _torch
 
 WORK_OF_A_THREAD = 1_000_000  # multiply-adds, some 15 µs: for less it is not worth waking one
 PIECES = 8  # of a sum over all steps, whatever the number of threads, so that it does not change a digit
@@ -50,7 +46,7 @@ def forward(
     `final` is the state after the last step; `states` is None where it is all that is wanted. With `long_size = q` the weight
     is `[[W_L, W_C], [0, W_S]]`, `W_L` being q×q, and its zero block is neither read nor multiplied by.
     """
-    from ._cpu_kernels import FORWARD, forward_sweep
+    from ._cpu_kernels import FORWARD, forward_sweep, machine_code
 
     steps, batch, n = inputs.shape
     kind, rest = FORWARD[_effective(nonlinearity, bias)]
@@ -59,14 +55,9 @@ def forward(
     x, h, b = _readable(inputs), _readable(initial), _vector(bias, inputs)
     groups = [[0, long_size, 0, n], [long_size, n - long_size, long_size, n - long_size]] if long_size else [[0, n, 0, n]]
     packed, shape = pack(weight.mT, groups), torch.tensor(groups)
-
-    def sweep(order: Any, ends: Any, begin: int, end: int) -> None:
-        forward_sweep(
-            packed.numpy(), shape.numpy(), order, ends, begin, end, n, steps, len(written), _steps(x), _rows(h), b.numpy(),
-            _steps(written), kind, rest,
-        )  # fmt: skip
-
-    _in_slices(sweep, steps, batch, n, lengths)
+    matrix = packed.data_ptr(), shape.data_ptr(), len(groups), n, steps, b.data_ptr(), len(b), kind, rest
+    told = *matrix, *_steps(x), *_rows(h), *_steps(written), len(written)
+    _in_slices(machine_code(forward_sweep, x.dtype), told, steps, batch, n, lengths)
     final.copy_(written[(steps - 1) % len(written)])
 
 
@@ -82,7 +73,7 @@ def backward(
     long_size: int = 0,
 ) -> None:
     """The reverse sweep: `dz_t`, the gradient at the argument of σ, and the gradient of the initial state."""
-    from ._cpu_kernels import BACKWARD, backward_sweep
+    from ._cpu_kernels import BACKWARD, backward_sweep, machine_code
 
     steps, batch, n = states.shape
     kind, rest = BACKWARD[_effective(nonlinearity, bias)]
@@ -92,35 +83,23 @@ def backward(
     groups = [[0, long_size, 0, long_size], [long_size, n - long_size, 0, n]] if long_size else [[0, n, 0, n]]
     packed, shape = pack(weight, groups), torch.tensor(groups)
     grad_initial.zero_()
-
-    def sweep(order: Any, ends: Any, begin: int, end: int) -> None:
-        backward_sweep(
-            packed.numpy(), shape.numpy(), order, ends, begin, end, n, steps, _steps(g), _steps(h), b.numpy(),
-            (zeros.data_ptr(), 0), _steps(grad_z), _rows(grad_initial), kind, rest,
-        )  # fmt: skip
-
-    _in_slices(sweep, steps, batch, n, lengths)
+    matrix = packed.data_ptr(), shape.data_ptr(), len(groups), n, steps, b.data_ptr(), len(b), kind, rest
+    told = *matrix, *_steps(g), *_steps(h), zeros.data_ptr(), *_steps(grad_z), *_rows(grad_initial)
+    _in_slices(machine_code(backward_sweep, h.dtype), told, steps, batch, n, lengths)
 
 
 def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str, out: Tensor | None = None) -> Tensor:
     """The gradient of the bias from what the sweeps left, in one pass over it where torch would take five."""
     if nonlinearity != "modrelu":
         return _torch.bias_gradient(states, grad_z, nonlinearity, out)
-    from ._cpu_kernels import signed_sum
+    from ._cpu_kernels import machine_code, signed_sum
 
     steps, batch, n = states.shape
-    h, dz = _readable(states), _readable(grad_z)
-    totals = torch.zeros(min(PIECES, steps), n, dtype=torch.float64)
-    bounds = list(itertools.pairwise(i * steps // len(totals) for i in range(len(totals) + 1)))
-
-    def add_up(piece: int) -> None:
-        signed_sum(h.new_empty(0).numpy(), _steps(h), _steps(dz), *bounds[piece], batch, n, totals[piece].numpy())
-
-    if torch.get_num_threads() == 1 or steps * batch * n < WORK_OF_A_THREAD:
-        for piece in range(len(totals)):
-            add_up(piece)
-    else:
-        list(_pool().map(add_up, range(len(totals))))
+    h, dz, pieces = _readable(states), _readable(grad_z), min(PIECES, steps)
+    parts, totals = h.new_zeros(pieces, n), torch.zeros(pieces, n, dtype=torch.float64)
+    told = pieces, n, steps, batch, *_steps(h), *_steps(dz), parts.data_ptr(), totals.data_ptr()
+    threads = 1 if steps * batch * n < WORK_OF_A_THREAD else torch.get_num_threads()
+    _team.run(machine_code(signed_sum, h.dtype), told, threads)
     total = totals.sum(0).to(states.dtype)
     return total if out is None else out.copy_(total)
 
@@ -169,12 +148,13 @@ def _rows(tensor: Tensor) -> tuple[int, int]:
     return tensor.data_ptr(), tensor.stride(0) * tensor.element_size()
 
 
-def _in_slices(sweep: Callable[[Any, Any, int, int], None], steps: int, batch: int, n: int, lengths: Tensor | None) -> None:
-    """Call `sweep(order, ends, begin, end)` for slices `order[begin:end]` of the batch, each with a thread of its own.
+def _in_slices(sweep: _team.Function, told: tuple[int, ...], steps: int, batch: int, n: int, lengths: Tensor | None) -> None:
+    """Let threads sweep over slices `order[begin:end]` of the batch, one each.
 
     Within a slice long sequences come first, so that those still running at a step are neighbours in `order`.
     """
-    count = max(1, min(torch.get_num_threads(), batch, steps * batch * n * n // WORK_OF_A_THREAD))
+    threads = torch.get_num_threads()
+    count = max(1, min(threads, batch, steps * batch * n * n // WORK_OF_A_THREAD))
     if lengths is None:
         order, ends = torch.arange(batch), torch.full((batch,), steps)
         bounds = [i * batch // count for i in range(count + 1)]
@@ -183,17 +163,6 @@ def _in_slices(sweep: Callable[[Any, Any, int, int], None], steps: int, batch: i
         dealt = [torch.arange(i, batch, count) for i in range(count)]  # to every slice its share of the long ones
         order, ends = order[torch.cat(dealt)], ends[torch.cat(dealt)]
         bounds = list(itertools.accumulate(map(len, dealt), initial=0))
-    mine, *others = itertools.pairwise(bounds)
-    running = [_pool().submit(sweep, order.numpy(), ends.numpy(), *bounds) for bounds in others]
-    sweep(order.numpy(), ends.numpy(), *mine)
-    for other in running:
-        other.result()
-
-
-@functools.cache
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="enrnn")
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # a child has the pool, but not its threads
+    begins = torch.tensor(bounds)
+    slices = count, begins.data_ptr(), order.data_ptr(), ends.data_ptr(), batch
+    _team.run(sweep, (*slices, *told), 1 if count == 1 else threads)

@@ -17,17 +17,21 @@ Addresses are integers and travel as tuples, with strides in bytes: `(address, r
 stride)`. Within a row elements are neighbours. Memory is the caller's, who keeps it alive.
 """
 
+import ctypes
 import math
+import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import llvmlite.binding
 import numba
 import numpy as np
+import torch
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from ..nonlinearities import LEAK
 
@@ -248,12 +252,29 @@ def _pointer(_: Any, like: Any, address: Any) -> Any:
     return types.CPointer(like.dtype)(like, types.int64), codegen
 
 
-def _compiled(function: Callable[..., Any]) -> Any:
-    """Compiled at first use, free of the interpreter's lock, and kept on disk where there is a place for it."""
-    try:
-        return numba.njit(nogil=True, error_model="numpy", cache=True)(function)
-    except RuntimeError:  # neither the package's folder nor the user's cache can be written
-        return numba.njit(nogil=True, error_model="numpy")(function)
+def _recast(element: Any) -> Any:
+    @intrinsic
+    def recast(_: Any, pointer: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, arguments: list[Any]) -> Any:
+            return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
+
+        return types.CPointer(element)(pointer), codegen
+
+    return recast
+
+
+_integers, _doubles = _recast(types.int64), _recast(types.float64)
+"""A pointer as one to other elements."""
+
+
+@intrinsic
+def _next(_: Any, counter: Any) -> Any:
+    """What stands there, which is one more from now on: never the same for two threads."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: list[Any]) -> Any:
+        return builder.atomic_rmw("add", arguments[0], ir.IntType(64)(1), "monotonic")
+
+    return types.int64(counter), codegen
 
 
 # Not a call of its own in the machine code, where all tiles would be compiled once more for the caller.
@@ -345,16 +366,11 @@ def _paired_modrelu_back(row: Any, state: Any, bias: Any) -> None:
         row[half + j] = 0.0 if modulus == 0 else across * y + along * b
 
 
-@_compiled
-def forward_sweep(
+@_inlined
+def _forward_slice(
     packed: Any, groups: Any, order: Any, ends: Any, begin: int, end: int, n: int, steps: int, kept: int, inputs: Steps,
     initial: Rows, bias: Any, states: Steps, kind: int, rest: int,
 ) -> None:  # fmt: skip
-    """`h_t = σ(x̂_t + W h_{t−1}, b)` for the sequences `order[begin:end]`; `h_t = h_{t−1}` from step `ends[i]` on.
-
-    `packed` is `Wᵀ` as `_cpu.pack` leaves it for `groups`; `ends` falls from `begin` to `end`; `states` has room for the last
-    `kept` steps.
-    """
     left = initial
     running = end
     for t in range(steps):
@@ -378,16 +394,39 @@ def forward_sweep(
         left = out
 
 
-@_compiled
-def backward_sweep(
+def forward_sweep(told: Any) -> None:
+    """`h_t = σ(x̂_t + W h_{t−1}, b)` for slices of sequences, `order[begin:end]`, until there are none left; `h_t = h_{t−1}` from
+    step `ends[i]` on.
+
+    `packed` is `Wᵀ` as `_cpu.pack` leaves it for `groups`; `ends` falls within a slice; `states` has room for the last `kept`
+    steps.
+    """
+    numbers = _integers(told)
+    (
+        _, slices, bounds_at, order_at, ends_at, batch, packed_at, groups_at, count, n, steps, bias_at, biases, kind, rest,
+        x, x_step, x_row, initial, initial_row, states, states_step, states_row, kept,
+    ) = to_fixed_tuple(numba.carray(numbers, 24), 24)  # fmt: skip
+    packed, bias = numba.carray(_pointer(told, packed_at), 1), numba.carray(_pointer(told, bias_at), biases)
+    bounds, groups = (
+        numba.carray(_pointer(numbers, bounds_at), slices + 1),
+        numba.carray(_pointer(numbers, groups_at), (count, 4)),
+    )
+    order, ends = numba.carray(_pointer(numbers, order_at), batch), numba.carray(_pointer(numbers, ends_at), batch)
+    while True:
+        piece = _next(numbers)
+        if piece >= slices:
+            break
+        _forward_slice(
+            packed, groups, order, ends, bounds[piece], bounds[piece + 1], n, steps, kept, (x, x_step, x_row),
+            (initial, initial_row), bias, (states, states_step, states_row), kind, rest,
+        )  # fmt: skip
+
+
+@_inlined
+def _backward_slice(
     packed: Any, groups: Any, order: Any, ends: Any, begin: int, end: int, n: int, steps: int, grad_states: Steps,
     states: Steps, bias: Any, zeros: Rows, grad_z: Steps, grad_initial: Rows, kind: int, rest: int,
 ) -> None:  # fmt: skip
-    """`dz_t = σ'·(∂L/∂h_t + Wᵀ dz_{t+1})` for the sequences `order[begin:end]`; from step `ends[i]` on `dz_t = 0`, and what
-    reaches `h_t` is added up.
-
-    `packed` is `W` as `_cpu.pack` leaves it for `groups`; `grad_initial` comes in as zero, and holds that sum in the meantime.
-    """
     running = begin
     for t in range(steps - 1, -1, -1):
         before = running
@@ -417,20 +456,77 @@ def backward_sweep(
     _backward_stripe(packed, groups, order, begin, running, grad_initial, zeros, left, True, zeros, STORE, 0, 0)
 
 
-@_compiled
-def signed_sum(like: Any, states: Steps, grad_z: Steps, first: int, last: int, batch: int, n: int, total: Any) -> None:
-    """`Σ sign(h)·dz` over steps `first … last − 1` and all rows, into `total` [n], float64. Where h is zero, so is dz.
+def backward_sweep(told: Any) -> None:
+    """`dz_t = σ'·(∂L/∂h_t + Wᵀ dz_{t+1})` for slices of sequences, until there are none left; from step `ends[i]` on `dz_t = 0`,
+    and what reaches `h_t` is added up.
 
-    A few hundred terms are added up in the precision of the states at a time.
+    `packed` is `W` as `_cpu.pack` leaves it for `groups`; `grad_initial` comes in as zero, and holds that sum in the meantime.
     """
-    part = np.zeros(n, like.dtype)
-    for t in range(first, last):
-        for i in range(batch):
-            h = numba.carray(_pointer(like, states[0] + t * states[1] + i * states[2]), n)
-            dz = numba.carray(_pointer(like, grad_z[0] + t * grad_z[1] + i * grad_z[2]), n)
-            for j in range(n):
-                part[j] += -dz[j] if h[j] < 0 else dz[j]
-        if (t - first) % 8 == 7 or t == last - 1:
-            for j in range(n):
-                total[j] += part[j]
-                part[j] = 0
+    numbers = _integers(told)
+    (
+        _, slices, bounds_at, order_at, ends_at, batch, packed_at, groups_at, count, n, steps, bias_at, biases, kind, rest,
+        g, g_step, g_row, states, states_step, states_row, zeros, dz, dz_step, dz_row, initial, initial_row,
+    ) = to_fixed_tuple(numba.carray(numbers, 27), 27)  # fmt: skip
+    packed, bias = numba.carray(_pointer(told, packed_at), 1), numba.carray(_pointer(told, bias_at), biases)
+    bounds, groups = (
+        numba.carray(_pointer(numbers, bounds_at), slices + 1),
+        numba.carray(_pointer(numbers, groups_at), (count, 4)),
+    )
+    order, ends = numba.carray(_pointer(numbers, order_at), batch), numba.carray(_pointer(numbers, ends_at), batch)
+    while True:
+        piece = _next(numbers)
+        if piece >= slices:
+            break
+        _backward_slice(
+            packed, groups, order, ends, bounds[piece], bounds[piece + 1], n, steps, (g, g_step, g_row),
+            (states, states_step, states_row), bias, (zeros, 0), (dz, dz_step, dz_row), (initial, initial_row), kind, rest,
+        )  # fmt: skip
+
+
+def signed_sum(told: Any) -> None:
+    """`Σ sign(h)·dz` over all rows and the steps of a piece, into a row [n] of `totals` each, until no piece is left.
+
+    A few hundred terms are added up in the precision of the states at a time, in a row of `parts`.
+    """
+    numbers = _integers(told)
+    (
+        _, pieces, n, steps, batch, states, states_step, states_row, dz, dz_step, dz_row, parts, totals,
+    ) = to_fixed_tuple(numba.carray(numbers, 13), 13)  # fmt: skip
+    while True:
+        piece = _next(numbers)
+        if piece >= pieces:
+            break
+        part = numba.carray(_pointer(told, parts), (pieces, n))[piece]
+        total = numba.carray(_pointer(_doubles(told), totals), (pieces, n))[piece]
+        first, last = piece * steps // pieces, (piece + 1) * steps // pieces
+        for t in range(first, last):
+            for i in range(batch):
+                h = numba.carray(_pointer(told, states + t * states_step + i * states_row), n)
+                g = numba.carray(_pointer(told, dz + t * dz_step + i * dz_row), n)
+                for j in range(n):
+                    part[j] += -g[j] if h[j] < 0 else g[j]
+            if (t - first) % 8 == 7 or t == last - 1:
+                for j in range(n):
+                    total[j] += part[j]
+                    part[j] = 0
+
+
+_compiling = threading.Lock()
+_compiled: dict[tuple[Callable[[Any], None], torch.dtype], tuple[Any, Callable[[Any], None]]] = {}
+
+
+def machine_code(function: Callable[[Any], None], dtype: torch.dtype) -> Callable[[Any], None]:
+    """`forward_sweep`, `backward_sweep` or `signed_sum` for elements of this dtype, a function of C's of one address, where the
+    numbers stand that it is told.
+
+    Compiled at first use, free of the interpreter's lock, and kept on disk where there is a place for it.
+    """
+    with _compiling:
+        if (function, dtype) not in _compiled:
+            signature = types.void(types.CPointer(types.float64 if dtype == torch.float64 else types.float32))
+            try:
+                code = numba.cfunc(signature, error_model="numpy", cache=True)(function)
+            except RuntimeError:  # neither the package's folder nor the user's cache can be written
+                code = numba.cfunc(signature, error_model="numpy")(function)
+            _compiled[function, dtype] = code, ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.address)
+        return _compiled[function, dtype][1]
