@@ -1,4 +1,4 @@
-"""The `cpu` engine is the loop: in states, in the reverse sweep, to the bit from run to run, and beside other threads."""
+"""The `cpu` engine is the loop: in states and in gradients, to the bit from run to run, and beside other threads."""
 
 from __future__ import annotations
 
@@ -279,7 +279,11 @@ def test_every_bit_is_the_same_in_every_run_with_any_threads_and_in_any_batch(le
         for threads in (1, 1, 2, 3, 16):
             torch.set_num_threads(threads)
             states, _ = given.engine()
-            outcomes.append((states, *given.reverse_engine(states)))
+            matrix = torch.empty(65, 65)
+            _cpu.weight_gradient(given.upstream, given.initial, states, matrix)
+            outcomes.append(
+                (states, *given.reverse_engine(states), matrix, _cpu.bias_gradient(states, given.upstream, "modrelu"))
+            )
     finally:
         torch.set_num_threads(before)
     for outcome in outcomes[1:]:
@@ -390,16 +394,54 @@ def in_a_new_interpreter(code: str) -> str:
     return run.stdout.strip()
 
 
-@pytest.mark.parametrize("function", ["forward", "backward", "bias_gradient"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.usefixtures("many_threads")
+def test_the_gradient_of_a_matrix_is_the_product_of_all_rows(record: Recorder, dtype: torch.dtype) -> None:
+    """Of matrices that are parts of others, the rest being NaN; the first rows of one stand elsewhere."""
+    sizes = [(1, 1, 1, 1), (2, 1, 3, 50), (3, 70, 17, 1), (9, 5, 33, 65), (40, 13, 8, 16), (301, 3, 47, 130), (2, 400, 129, 20)]
+    for seed, (steps, batch, q, n) in enumerate(sizes):
+        generator = torch.Generator().manual_seed(seed)
+        z, h, first = (
+            torch.randn(size, dtype=dtype, generator=generator) for size in ((steps, batch, q), (steps, batch, n), (batch, n))
+        )
+        out = Framed(torch.Size((q, n)), dtype)
+        given = [Framed(each.shape, dtype).filled(each) for each in (z, first, h)]
+        _cpu.weight_gradient(*given, out.part)
+        assert out.only_the_part_was_written()
+        left, right = z.flatten(0, 1), torch.cat([first.unsqueeze(0), h[:-1]]).flatten(0, 1)
+        found, exact = out.part.double(), left.double().mT @ right.double()
+        rounding = torch.finfo(dtype).eps * float((left.double().mT.abs() @ right.double().abs()).max())
+        error = float((found - exact).abs().max())
+        record(cases=1, worst_ratio=error / rounding)
+        assert error <= 4 * rounding, (steps, batch, q, n)
+        before = torch.get_num_threads()
+        try:
+            for threads in (1, 2, 16):
+                torch.set_num_threads(threads)
+                whole = torch.empty(q, n, dtype=dtype)
+                _cpu.weight_gradient(z, first, h, whole)
+                assert torch.equal(whole, out.part)
+        finally:
+            torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("function", ["forward", "backward", "bias_gradient", "weight_gradient"])
 @pytest.mark.parametrize("lengths", [False, True])
 @pytest.mark.usefixtures("many_threads")
 def test_threads_of_its_own_where_torch_has_none_to_lend(monkeypatch: pytest.MonkeyPatch, function: str, lengths: bool) -> None:
     given = problem(9, 13, 65, lengths=lengths).to(torch.float32)
     states, _ = given.engine()
+    matrix = torch.empty(65, 65)
+
+    def weigh() -> tuple[Tensor]:
+        _cpu.weight_gradient(given.upstream, given.initial, states, matrix)
+        return (matrix.clone(),)
+
     calls = {
         "forward": given.engine,
         "backward": lambda: given.reverse_engine(states),
         "bias_gradient": lambda: (_cpu.bias_gradient(states, given.upstream, "modrelu"),),
+        "weight_gradient": weigh,
     }
     expected, before = calls[function](), torch.get_num_threads()
     torch.set_num_threads(3)

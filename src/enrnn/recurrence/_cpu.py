@@ -12,9 +12,10 @@ import itertools
 import torch
 from torch import Tensor
 
-from . import _team, _torch
+from . import _gram, _team, _torch
 
 WORK_OF_A_THREAD = 1_000_000  # multiply-adds, some 15 µs: for less it is not worth waking one
+IN_CACHE, MOST_PIECES = 98_304, 16  # entries of two tall matrices that are multiplied, and shares of their rows
 PIECES = 8  # of a sum over all steps, whatever the number of threads, so that it does not change a digit
 
 
@@ -102,6 +103,29 @@ def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str, out: Tensor
     _team.run(machine_code(signed_sum, h.dtype), told, threads)
     total = totals.sum(0).to(states.dtype)
     return total if out is None else out.copy_(total)
+
+
+def weight_gradient(grad_z: Tensor, initial: Tensor, states: Tensor, out: Tensor) -> None:
+    """`Σ_t dz_t h_{t−1}ᵀ`, to `out`."""
+    steps, batch, q = grad_z.shape
+    K, n = steps * batch, states.shape[-1]
+    if K * q * n < WORK_OF_A_THREAD:
+        _gram.weight_gradient(grad_z, initial, states, out)
+        return
+    from ._cpu_kernels import machine_code, weigh
+
+    dz, h, first = (_readable(each.flatten(0, -2)) for each in (grad_z, states, initial))
+    threads, stretch = torch.get_num_threads(), min(256, max(64, IN_CACHE // (q + n)))
+    pieces = max(1, min(MOST_PIECES, K // stretch, K * (q + n) // (16 * q * n)))  # their sums are small beside what is summed
+    parts = min(-(-n // 16), -(-2 * threads // pieces))
+    whole = pieces == 1 and out.is_contiguous()
+    sums = out.zero_() if whole else dz.new_zeros(pieces, q, n)
+    nothing = dz.new_zeros(n)
+    given = *_rows(dz), *_rows(h), *_rows(first), batch
+    told = pieces, K, q, n, *given, sums.data_ptr(), parts, stretch, nothing.data_ptr()
+    _team.run(machine_code(weigh, dz.dtype), told, threads)
+    if not whole:
+        out.copy_(sums.sum(0))
 
 
 def pack(right: Tensor, groups: list[list[int]]) -> Tensor:

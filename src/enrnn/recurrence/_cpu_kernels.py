@@ -53,6 +53,8 @@ VECTOR_BYTES = 64 if _AVX512 else 32 if _AVX else 16
 # A tile of v vectors has up to TILE_ROWS[v] rows: its sums, v vectors of `right` and an entry of `left` fit 32 or 16 registers.
 TILE_ROWS = (0, 8, 8, 8, 6) if _AVX512 or _NEON else (0, 6, 5, 4)
 MOST_VECTORS = len(TILE_ROWS) - 1
+MOST_TALL = 3
+"""Vectors of a tile whose columns are not packed: each is masked, or might be."""
 
 # What a tile does with its sum and the side.
 STORE, ADD, RELU, LEAKY_RELU, MODRELU, TIMES_POSITIVE, TIMES_LEAKY_SLOPE, TIMES_NONZERO, TIMES_TANH_SLOPE = range(9)
@@ -110,9 +112,14 @@ def _epilogues(b: Any, vector: Any, elementwise: Callable[..., Any]) -> dict[int
     }
 
 
-def _emit_tile(function: Any, element: Any, size: int, rows: int, vectors: int, kinds: tuple[int, ...]) -> None:
-    """The body of the tile of `rows` rows by `vectors` vectors, of which the last has `filled` lanes and is masked."""
-    order, out, out_row, init, init_row, left, left_row, depth, right, side, side_row, kind, filled, *ahead = function.args
+def _emit_tile(function: Any, element: Any, size: int, rows: int, vectors: int, kinds: tuple[int, ...], tall: bool) -> None:
+    """The body of the tile of `rows` rows by `vectors` vectors, of which the last has `filled` lanes and is masked.
+
+    From one k to the next, `left` goes on by an element, and `right`, which is packed, by a row of this panel; what `init` and
+    `side` have further on, by the last two arguments, will be wanted next. If it is `tall`, these two say how `left` and `right`
+    go on, `right` is not packed, and rows have no order but their own: in `left` they are neighbours.
+    """
+    order, out, out_row, init, init_row, left, left_row, depth, right, side, side_row, kind, filled, *further = function.args
     lanes = VECTOR_BYTES // size
     i1, i32, i64 = ir.IntType(1), ir.IntType(32), ir.IntType(64)
     vector, mask_type = ir.VectorType(element, lanes), ir.VectorType(i1, lanes)
@@ -150,18 +157,18 @@ def _emit_tile(function: Any, element: Any, size: int, rows: int, vectors: int, 
         else:
             b.call(masked_store, [value, place(address, v), i32(size), mask])
 
-    index = [b.load(b.inttoptr(b.add(order, i64(8 * r)), i64.as_pointer())) for r in range(rows)]
+    index = [i64(r) if tall else b.load(b.inttoptr(b.add(order, i64(8 * r)), i64.as_pointer())) for r in range(rows)]
     outs, inits, lefts, sides = (
         [b.add(address, b.mul(i, stride)) for i in index]
-        for address, stride in ((out, out_row), (init, init_row), (left, left_row), (side, side_row))
+        for address, stride in ((out, out_row), (init, init_row), (left, i64(size) if tall else left_row), (side, side_row))
     )
     start = [load(row, v) for row in inits for v in range(vectors)]
-    # The next step needs these, and the machine does not foresee it: rows of a slice need not be neighbours in memory.
-    prefetch = declare("prefetch.p0", ir.VoidType(), pointer, i32, i32, i32)
-    for places, distance in zip((inits, sides), ahead, strict=True):
-        for row in places:
-            for v in range(vectors):
-                b.call(prefetch, [place(b.add(row, distance), v), i32(0), i32(3), i32(1)])
+    if not tall:  # the machine does not foresee it: rows of a slice need not be neighbours in memory
+        prefetch = declare("prefetch.p0", ir.VoidType(), pointer, i32, i32, i32)
+        for places, distance in zip((inits, sides), further, strict=True):
+            for row in places:
+                for v in range(vectors):
+                    b.call(prefetch, [place(b.add(row, distance), v), i32(0), i32(3), i32(1)])
 
     before, loop, done = b.block, function.append_basic_block("loop"), function.append_basic_block("done")
     b.cbranch(b.icmp_signed(">", depth, i64(0)), loop, done)
@@ -169,11 +176,12 @@ def _emit_tile(function: Any, element: Any, size: int, rows: int, vectors: int, 
     b.position_at_end(loop)
     k = b.phi(i64)
     sums = [b.phi(vector) for _ in start]
-    w = b.add(right, b.mul(k, i64(vectors * VECTOR_BYTES)))
-    columns = [b.load(place(w, v), align=size) for v in range(vectors)]
+    left_k, right_k = further if tall else (i64(size), i64(vectors * VECTOR_BYTES))
+    w = b.add(right, b.mul(k, right_k))
+    columns = [load(w, v) if tall else b.load(place(w, v), align=size) for v in range(vectors)]
     grown = []
     for r in range(rows):
-        entry = splat(b.load(b.inttoptr(b.add(lefts[r], b.mul(k, i64(size))), element.as_pointer())))
+        entry = splat(b.load(b.inttoptr(b.add(lefts[r], b.mul(k, left_k)), element.as_pointer())))
         grown += [elementwise("fmuladd", entry, columns[v], sums[r * vectors + v]) for v in range(vectors)]
     following = b.add(k, i64(1))
     b.cbranch(b.icmp_signed("<", following, depth), loop, done)
@@ -201,7 +209,9 @@ def _emit_tile(function: Any, element: Any, size: int, rows: int, vectors: int, 
     b.ret_void()
 
 
-def _call_tile(name: str, kinds: tuple[int, ...], context: Any, builder: Any, dtype: Any, arguments: list[Any]) -> Any:
+def _call_tile(
+    name: str, kinds: tuple[int, ...], tall: bool, context: Any, builder: Any, dtype: Any, arguments: list[Any]
+) -> Any:
     """Emit all tiles, unless they are there, and a call of the one whose rows and vectors are the first two arguments."""
     rows, vectors, *others = arguments
     i64 = ir.IntType(64)
@@ -214,7 +224,7 @@ def _call_tile(name: str, kinds: tuple[int, ...], context: Any, builder: Any, dt
             if function.is_declaration:
                 function.linkage = "internal"
                 function.attributes.add("noinline")
-                _emit_tile(function, context.get_value_type(dtype), dtype.bitwidth // 8, r, v, kinds)
+                _emit_tile(function, context.get_value_type(dtype), dtype.bitwidth // 8, r, v, kinds, tall)
             case = builder.append_basic_block(f"{r}x{v}")
             switch.add_case(i64(r * (MOST_VECTORS + 1) + v), case)
             with builder.goto_block(case):
@@ -226,16 +236,16 @@ def _call_tile(name: str, kinds: tuple[int, ...], context: Any, builder: Any, dt
     return context.get_dummy_value()
 
 
-def _tile(name: str, kinds: tuple[int, ...]) -> Any:
+def _tile(name: str, kinds: tuple[int, ...], tall: bool = False) -> Any:
     """The tiles as a Numba function; `like` says of what type the elements are, all other arguments are integers."""
 
     @intrinsic
     def tile(
         _: Any, like: Any, rows: Any, vectors: Any, order: Any, out: Any, out_row: Any, init: Any, init_row: Any, left: Any,
-        left_row: Any, depth: Any, right: Any, side: Any, side_row: Any, kind: Any, filled: Any, init_ahead: Any, side_ahead: Any,
+        left_row: Any, depth: Any, right: Any, side: Any, side_row: Any, kind: Any, filled: Any, one: Any, other: Any,
     ) -> Any:  # fmt: skip
         def codegen(context: Any, builder: Any, signature: Any, arguments: list[Any]) -> Any:
-            return _call_tile(name, kinds, context, builder, like.dtype, arguments[1:])
+            return _call_tile(name, kinds, tall, context, builder, like.dtype, arguments[1:])
 
         return types.void(like, *([types.int64] * 17)), codegen
 
@@ -320,6 +330,7 @@ def _stripe(tile: Any) -> Any:
 
 _forward_stripe = _stripe(_tile("forward", (STORE, ADD, RELU, LEAKY_RELU, MODRELU)))
 _backward_stripe = _stripe(_tile("backward", (STORE, ADD, TIMES_POSITIVE, TIMES_LEAKY_SLOPE, TIMES_NONZERO, TIMES_TANH_SLOPE)))
+_tall_tile = _tile("tall", (ADD,), tall=True)
 
 
 @_inlined
@@ -511,13 +522,55 @@ def signed_sum(told: Any) -> None:
                     part[j] = 0
 
 
+def weigh(told: Any) -> None:
+    """`Σ_k a_k b_kᵀ` for the rows of a and b, [q] and [n], into `sums` [pieces, q, n], which are zero: an item is a share of the
+    rows and of the panels of columns, until there are none left. `start` is what b has in its first rows, `early` of them.
+
+    A stretch of rows stays in cache for all its tiles, and each of these adds it up from zero.
+    """
+    numbers = _integers(told)
+    (
+        _, pieces, K, q, n, a, a_row, b, b_row, start, start_row, early, sums, parts, stretch, nothing,
+    ) = to_fixed_tuple(numba.carray(numbers, 16), 16)  # fmt: skip
+    like = numba.carray(_pointer(told, a), 1)
+    size = like.itemsize
+    lanes = VECTOR_BYTES // size
+    total = (n + lanes - 1) // lanes
+    panels = (total + MOST_TALL - 1) // MOST_TALL
+    while True:
+        item = _next(numbers)
+        if item >= pieces * parts:
+            break
+        piece, part = item // parts, item % parts
+        k, end = piece * K // pieces, (piece + 1) * K // pieces
+        while k < end:
+            if k < early:
+                depth, right, right_k = min(stretch, end - k, early - k), start + k * start_row, start_row
+            else:
+                depth, right, right_k = min(stretch, end - k), b + (k - early) * b_row, b_row
+            for panel in range(part * panels // parts, (part + 1) * panels // parts):
+                first, last = panel * total // panels, (panel + 1) * total // panels
+                column, filled = first * VECTOR_BYTES, min(lanes, n - (last - 1) * lanes)
+                blocks = (q + TILE_ROWS[last - first] - 1) // TILE_ROWS[last - first]
+                row = 0
+                for block in range(blocks):
+                    rows = (q - row) // (blocks - block)
+                    out = sums + (piece * q + row) * n * size + column
+                    _tall_tile(
+                        like, rows, last - first, 0, out, n * size, nothing, 0, a + k * a_row + row * size, 0, depth,
+                        right + column, out, n * size, ADD, filled, a_row, right_k,
+                    )  # fmt: skip
+                    row += rows
+            k += depth
+
+
 _compiling = threading.Lock()
 _compiled: dict[tuple[Callable[[Any], None], torch.dtype], tuple[Any, Callable[[Any], None]]] = {}
 
 
 def machine_code(function: Callable[[Any], None], dtype: torch.dtype) -> Callable[[Any], None]:
-    """`forward_sweep`, `backward_sweep` or `signed_sum` for elements of this dtype, a function of C's of one address, where the
-    numbers stand that it is told.
+    """`forward_sweep`, `backward_sweep`, `signed_sum` or `weigh` for elements of this dtype, a function of C's of one address,
+    where the numbers stand that it is told.
 
     Compiled at first use, free of the interpreter's lock, and kept on disk where there is a place for it.
     """

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._checks import InputError
-from . import _bias, _cpu, _cuda, _linked, _torch
+from . import _bias, _cpu, _cuda, _gram, _linked, _torch
 from ._cuda import Blocks
 from ._shapes import as_one
 from .reference import block_matrix
@@ -23,6 +23,8 @@ class Engine(NamedTuple):
     backward: Callable[..., None]
     bias_gradient: Callable[[Tensor, Tensor, str, Tensor], Tensor]
     """The gradient of the bias from the states, `dz` and the nonlinearity, and where it goes."""
+    weight_gradient: Callable[[Tensor, Tensor, Tensor, Tensor], None]
+    """`Σ_t dz_t h_{t−1}ᵀ` from `dz`, the initial state and the states, and where it goes."""
     whole: bool
     """Whether `[[W_L, W_C], [0, W_S]]` is best run as the one matrix it is, or else the short part first, then the long part."""
     linked_for: Callable[..., _linked.Linked | None] = lambda *_: None
@@ -37,10 +39,10 @@ def engine_for(backend: str, like: Tensor, nonlinearity: str, long: Tensor | Non
         whole = (
             long is None or short is None or as_one(long.shape[0], short.shape[0], like.shape[1], _cuda.limits_of(like.device))
         )
-        return Engine(name, _cuda.forward, _cuda.backward, _bias.bias_gradient, whole, _linked.linked_for)
+        return Engine(name, _cuda.forward, _cuda.backward, _bias.bias_gradient, _gram.weight_gradient, whole, _linked.linked_for)
     if name == "cpu" and like.shape[0] > 1:  # a single step is over before compiled code has been called
-        return Engine(name, _cpu_forward, _cpu_backward, _cpu.bias_gradient, True)
-    return Engine(name, _torch.forward, _torch.backward, _torch.bias_gradient, False)
+        return Engine(name, _cpu_forward, _cpu_backward, _cpu.bias_gradient, _cpu.weight_gradient, True)
+    return Engine(name, _torch.forward, _torch.backward, _torch.bias_gradient, _gram.weight_gradient, False)
 
 
 def _cpu_forward(inputs: Tensor, weight: Tensor | Blocks, *others: Any) -> None:

@@ -20,7 +20,6 @@ from . import _linked
 from ._beside import Joined, at_once
 from ._cuda import Blocks
 from ._engines import Engine, engine_for
-from ._gram import weight_gradient
 from ._product import pays, product
 from .reference import block_matrix
 
@@ -170,7 +169,7 @@ def recurrence_backward(
     def weigh(block: int) -> None:
         (rows, columns), out = blocks[block], (grad_rows, grad_short)[block]
         if out.numel():
-            weight_gradient(grad_z[..., rows], initial[..., columns], states[..., columns], out)
+            engine.weight_gradient(grad_z[..., rows], initial[..., columns], states[..., columns], out)
 
     def weigh_both() -> None:
         weigh(0)
