@@ -11,6 +11,7 @@ from .._launch import Kernel
 from .._operators import Operator, differentiated_again
 from .._precision import working_dtype
 from .._replay import gapless, replayed
+from ..recurrence._cpu_products import product
 from . import _inverse
 from ._inverse import eliminated, shifted_skew_inverse
 from ._skew import skew_symmetric
@@ -110,7 +111,7 @@ def _finished_back(gradient: Tensor, X: Tensor, negative_ones: int) -> Tensor:
 
 def _pulled_back(gradient: Tensor, X: Tensor) -> Tensor:
     """From `∂L/∂X` to `∂L/∂P`."""
-    V = X.mT @ gradient @ X.mT
+    V = product(product(X.mT, gradient), X.mT)
     return (V.mT - V).triu(1)
 
 

@@ -12,10 +12,10 @@ import itertools
 import torch
 from torch import Tensor
 
-from . import _gram, _team, _torch
+from . import _team, _torch
 
 WORK_OF_A_THREAD = 1_000_000  # multiply-adds, some 15 µs: for less it is not worth waking one
-IN_CACHE, MOST_PIECES = 98_304, 16  # entries of two tall matrices that are multiplied, and shares of their rows
+MUCH_TO_PACK = 65_536  # entries of a matrix: for fewer it is not worth waking a thread
 PIECES = 8  # of a sum over all steps, whatever the number of threads, so that it does not change a digit
 
 
@@ -53,12 +53,13 @@ def forward(
     kind, rest = FORWARD[_effective(nonlinearity, bias)]
     written = inputs.new_empty(2, batch, n) if states is None else states
     assert written.stride(-1) == 1 or n == 1
-    x, h, b = _readable(inputs), _readable(initial), _vector(bias, inputs)
+    x, h, b = readable(inputs), readable(initial), _vector(bias, inputs)
     groups = [[0, long_size, 0, n], [long_size, n - long_size, long_size, n - long_size]] if long_size else [[0, n, 0, n]]
-    packed, shape = pack(weight.mT, groups), torch.tensor(groups)
+    shape = torch.tensor(groups)
+    packed = pack(weight.mT, shape)
     matrix = packed.data_ptr(), shape.data_ptr(), len(groups), n, steps, b.data_ptr(), len(b), kind, rest
-    told = *matrix, *_steps(x), *_rows(h), *_steps(written), len(written)
-    _in_slices(machine_code(forward_sweep, x.dtype), told, steps, batch, n, lengths)
+    told = *matrix, *_steps(x), *rows_of(h), *_steps(written), len(written)
+    _in_slices(machine_code(forward_sweep, x.dtype), told, steps, batch, steps * batch * n * n, lengths)
     final.copy_(written[(steps - 1) % len(written)])
 
 
@@ -80,13 +81,14 @@ def backward(
     kind, rest = BACKWARD[_effective(nonlinearity, bias)]
     zeros = states.new_zeros(n)
     assert n == 1 or grad_z.stride(-1) == grad_initial.stride(-1) == 1
-    g, h, b = _readable(grad_states), _readable(states), _vector(bias, states)
+    g, h, b = readable(grad_states), readable(states), _vector(bias, states)
     groups = [[0, long_size, 0, long_size], [long_size, n - long_size, 0, n]] if long_size else [[0, n, 0, n]]
-    packed, shape = pack(weight, groups), torch.tensor(groups)
+    shape = torch.tensor(groups)
+    packed = pack(weight, shape)
     grad_initial.zero_()
     matrix = packed.data_ptr(), shape.data_ptr(), len(groups), n, steps, b.data_ptr(), len(b), kind, rest
-    told = *matrix, *_steps(g), *_steps(h), zeros.data_ptr(), *_steps(grad_z), *_rows(grad_initial)
-    _in_slices(machine_code(backward_sweep, h.dtype), told, steps, batch, n, lengths)
+    told = *matrix, *_steps(g), *_steps(h), zeros.data_ptr(), *_steps(grad_z), *rows_of(grad_initial)
+    _in_slices(machine_code(backward_sweep, h.dtype), told, steps, batch, steps * batch * n * n, lengths)
 
 
 def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str, out: Tensor | None = None) -> Tensor:
@@ -96,7 +98,7 @@ def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str, out: Tensor
     from ._cpu_kernels import machine_code, signed_sum
 
     steps, batch, n = states.shape
-    h, dz, pieces = _readable(states), _readable(grad_z), min(PIECES, steps)
+    h, dz, pieces = readable(states), readable(grad_z), min(PIECES, steps)
     parts, totals = h.new_zeros(pieces, n), torch.zeros(pieces, n, dtype=torch.float64)
     told = pieces, n, steps, batch, *_steps(h), *_steps(dz), parts.data_ptr(), totals.data_ptr()
     threads = 1 if steps * batch * n < WORK_OF_A_THREAD else torch.get_num_threads()
@@ -105,55 +107,40 @@ def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str, out: Tensor
     return total if out is None else out.copy_(total)
 
 
-def weight_gradient(grad_z: Tensor, initial: Tensor, states: Tensor, out: Tensor) -> None:
-    """`Σ_t dz_t h_{t−1}ᵀ`, to `out`."""
-    steps, batch, q = grad_z.shape
-    K, n = steps * batch, states.shape[-1]
-    if K * q * n < WORK_OF_A_THREAD:
-        _gram.weight_gradient(grad_z, initial, states, out)
-        return
-    from ._cpu_kernels import machine_code, weigh
+def one_step(left: Tensor, right: Tensor, bias: Tensor | None, out: Tensor) -> None:
+    """`left @ right + bias`, to `out`: a sweep over rows that do not know of each other, of a single step."""
+    from ._cpu_kernels import NOTHING, STORE, forward_sweep, machine_code
 
-    dz, h, first = (_readable(each.flatten(0, -2)) for each in (grad_z, states, initial))
-    threads, stretch = torch.get_num_threads(), min(256, max(64, IN_CACHE // (q + n)))
-    pieces = max(1, min(MOST_PIECES, K // stretch, K * (q + n) // (16 * q * n)))  # their sums are small beside what is summed
-    parts = min(-(-n // 16), -(-2 * threads // pieces))
-    whole = pieces == 1 and out.is_contiguous()
-    sums = out.zero_() if whole else dz.new_zeros(pieces, q, n)
-    nothing = dz.new_zeros(n)
-    given = *_rows(dz), *_rows(h), *_rows(first), batch
-    told = pieces, K, q, n, *given, sums.data_ptr(), parts, stretch, nothing.data_ptr()
-    _team.run(machine_code(weigh, dz.dtype), told, threads)
-    if not whole:
-        out.copy_(sums.sum(0))
+    (rows, k), n = left.shape, right.shape[1]
+    given, added, shape = readable(left), _vector(bias, out), torch.tensor([[0, n, 0, k]])
+    packed = pack(right, shape)
+    matrix = packed.data_ptr(), shape.data_ptr(), 1, n, 1, added.data_ptr(), n, STORE, NOTHING
+    told = *matrix, added.data_ptr(), 0, 0, *rows_of(given), *_steps(out.unsqueeze(0)), 1
+    _in_slices(machine_code(forward_sweep, left.dtype), told, 1, rows, rows * k * n, None)
 
 
-def pack(right: Tensor, groups: list[list[int]]) -> Tensor:
+def pack(right: Tensor, groups: Tensor) -> Tensor:
     """The matrix as tiles read it: panels of a few vectors of columns, each with its rows one after the other.
 
     A group is `[first column, columns, first row, rows]`, a block of the matrix that is not zero; its last vector is filled
     up with zeros.
     """
-    from ._cpu_kernels import MOST_VECTORS, VECTOR_BYTES
+    from ._cpu_kernels import VECTOR_BYTES, lay_out, machine_code
 
-    lanes = VECTOR_BYTES // right.element_size()
-    packed = []
-    for first_column, columns, first_row, rows in groups:
-        block = right[first_row : first_row + rows, first_column : first_column + columns]
-        vectors = -(-columns // lanes)
-        panels = -(-vectors // MOST_VECTORS)
-        for begin, end in itertools.pairwise(lanes * (panel * vectors // panels) for panel in range(panels + 1)):
-            panel = right.new_zeros(rows, end - begin)
-            panel[:, : columns - begin] = block[:, begin:end]
-            packed.append(panel.flatten())
-    return torch.cat(packed)
+    size = right.element_size()
+    lanes = VECTOR_BYTES // size
+    packed = right.new_empty(sum(-(-columns // lanes) * lanes * rows for _, columns, _, rows in groups.tolist()))
+    k_step, column_step = (stride * size for stride in right.stride())
+    told = groups.data_ptr(), len(groups), right.data_ptr(), k_step, column_step, packed.data_ptr()
+    _team.run(machine_code(lay_out, right.dtype), told, 1 if len(packed) < MUCH_TO_PACK else torch.get_num_threads())
+    return packed
 
 
 def _effective(nonlinearity: str, bias: Tensor | None) -> str:
     return "identity" if bias is None and nonlinearity in ("modrelu", "paired_modrelu") else nonlinearity
 
 
-def _readable(tensor: Tensor) -> Tensor:
+def readable(tensor: Tensor) -> Tensor:
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 
@@ -167,18 +154,18 @@ def _steps(tensor: Tensor) -> tuple[int, int, int]:
     return tensor.data_ptr(), tensor.stride(0) * tensor.element_size(), tensor.stride(1) * tensor.element_size()
 
 
-def _rows(tensor: Tensor) -> tuple[int, int]:
+def rows_of(tensor: Tensor) -> tuple[int, int]:
     """Where a [B, n] tensor is."""
     return tensor.data_ptr(), tensor.stride(0) * tensor.element_size()
 
 
-def _in_slices(sweep: _team.Function, told: tuple[int, ...], steps: int, batch: int, n: int, lengths: Tensor | None) -> None:
+def _in_slices(sweep: _team.Function, told: tuple[int, ...], steps: int, batch: int, work: int, lengths: Tensor | None) -> None:
     """Let threads sweep over slices `order[begin:end]` of the batch, one each.
 
     Within a slice long sequences come first, so that those still running at a step are neighbours in `order`.
     """
     threads = torch.get_num_threads()
-    count = max(1, min(threads, batch, steps * batch * n * n // WORK_OF_A_THREAD))
+    count = max(1, min(threads, batch, work // WORK_OF_A_THREAD))
     if lengths is None:
         order, ends = torch.arange(batch), torch.full((batch,), steps)
         bounds = [i * batch // count for i in range(count + 1)]

@@ -377,6 +377,38 @@ def _paired_modrelu_back(row: Any, state: Any, bias: Any) -> None:
         row[half + j] = 0.0 if modulus == 0 else across * y + along * b
 
 
+def lay_out(told: Any) -> None:
+    """A matrix as tiles read it, panel by panel, each with its rows one after the other, until none is left.
+
+    `groups` are as in `_stripe`; the last vector of each is filled up with zeros. An entry of the matrix is `k_step` from the one
+    below, and `column_step` from the one beside it.
+    """
+    numbers = _integers(told)
+    _, groups_at, count, right, k_step, column_step, packed = to_fixed_tuple(numba.carray(numbers, 7), 7)
+    groups = numba.carray(_pointer(numbers, groups_at), (count, 4))
+    size = numba.carray(_pointer(told, packed), 1).itemsize
+    lanes = VECTOR_BYTES // size
+    mine, here = _next(numbers), 0
+    for group in range(count):
+        start, columns, first_k, depth = groups[group]
+        total = (columns + lanes - 1) // lanes
+        panels = (total + MOST_VECTORS - 1) // MOST_VECTORS
+        for panel in range(panels):
+            first, last = panel * total // panels, (panel + 1) * total // panels
+            width, filled = (last - first) * lanes, min((last - first) * lanes, columns - first * lanes)
+            if here == mine:
+                to = numba.carray(_pointer(told, packed), (depth, width))
+                corner = right + first_k * k_step + (start + first * lanes) * column_step
+                for k in range(depth):
+                    for j in range(filled):
+                        to[k, j] = numba.carray(_pointer(told, corner + k * k_step + j * column_step), 1)[0]
+                    for j in range(filled, width):
+                        to[k, j] = 0
+                mine = _next(numbers)
+            packed += depth * width * size
+            here += 1
+
+
 @_inlined
 def _forward_slice(
     packed: Any, groups: Any, order: Any, ends: Any, begin: int, end: int, n: int, steps: int, kept: int, inputs: Steps,
@@ -569,8 +601,7 @@ _compiled: dict[tuple[Callable[[Any], None], torch.dtype], tuple[Any, Callable[[
 
 
 def machine_code(function: Callable[[Any], None], dtype: torch.dtype) -> Callable[[Any], None]:
-    """`forward_sweep`, `backward_sweep`, `signed_sum` or `weigh` for elements of this dtype, a function of C's of one address,
-    where the numbers stand that it is told.
+    """One of the functions here for elements of this dtype: one of C's of an address, where the numbers stand that it is told.
 
     Compiled at first use, free of the interpreter's lock, and kept on disk where there is a place for it.
     """

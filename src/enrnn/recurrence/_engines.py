@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._checks import InputError
-from . import _bias, _cpu, _cuda, _gram, _linked, _torch
+from . import _bias, _cpu, _cpu_products, _cuda, _gram, _linked, _torch
 from ._cuda import Blocks
 from ._shapes import as_one
 from .reference import block_matrix
@@ -41,7 +41,7 @@ def engine_for(backend: str, like: Tensor, nonlinearity: str, long: Tensor | Non
         )
         return Engine(name, _cuda.forward, _cuda.backward, _bias.bias_gradient, _gram.weight_gradient, whole, _linked.linked_for)
     if name == "cpu" and like.shape[0] > 1:  # a single step is over before compiled code has been called
-        return Engine(name, _cpu_forward, _cpu_backward, _cpu.bias_gradient, _cpu.weight_gradient, True)
+        return Engine(name, _cpu_forward, _cpu_backward, _cpu.bias_gradient, _cpu_products.weight_gradient, True)
     return Engine(name, _torch.forward, _torch.backward, _torch.bias_gradient, _gram.weight_gradient, False)
 
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..recurrence._cpu_products import product
 from ._powers import UNIT, Powers
 
 
@@ -51,12 +52,12 @@ def exclude(powers: Powers, matrix: Tensor, right: Tensor, left: Tensor, radius:
         return Exclusion(True, 0.0)
 
     lift, colift = right @ inverse, inverse @ left.mT
-    image, coimage = powers.matrix @ right, left.mT @ powers.matrix
+    image, coimage = product(powers.matrix, right), product(left.mT, powers.matrix)
     core = colift @ image
-    outer = powers.matrix - image @ colift - lift @ coimage + right @ (core @ colift)
+    outer = powers.matrix - product(image, colift) - product(lift, coimage) + product(right, core @ colift)
     residual = torch.linalg.matrix_norm(image - right @ core).item()
-    leak = colift @ matrix
-    leak_norm = torch.linalg.matrix_norm(leak - (leak @ right) @ colift).item()
+    leak = product(colift, matrix)
+    leak_norm = torch.linalg.matrix_norm(leak - product(leak @ right, colift)).item()
     leak_norm += 8 * size * UNIT * projector**2 * torch.linalg.matrix_norm(matrix).item()
 
     formed = (4 * defect + 16 * size * UNIT) * projector**2  # rounding in forming B and R, relative to ‖P‖

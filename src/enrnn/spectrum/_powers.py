@@ -5,6 +5,8 @@ import math
 import torch
 from torch import Tensor
 
+from ..recurrence._cpu_products import product
+
 UNIT = 2.0**-53
 """The unit roundoff of float64, in which everything in this folder is computed."""
 
@@ -48,7 +50,7 @@ class Powers:
             self._history.append((self.k, -math.inf))
 
     def square(self) -> None:
-        self.matrix = self.matrix @ self.matrix
+        self.matrix = product(self.matrix, self.matrix)
         self.k *= 2
         self.shift *= 2
         self._note()

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ..recurrence._cpu_products import product
 from ._certificate import exclude
 from ._dense import Dominant, power_of_two_above
 from ._powers import UNIT, Powers
@@ -73,7 +74,7 @@ def squaring(matrix: Tensor, accuracy: float = 1e-12) -> Found | None:
             squarings += 1
         for _ in range(rounds):
             for _ in range(APPLICATIONS):
-                right, left = _orthonormal(powers.matrix @ right), _orthonormal(powers.matrix.mT @ left)
+                right, left = _orthonormal(product(powers.matrix, right)), _orthonormal(product(powers.matrix.mT, left))
             ritz = _rayleigh_ritz(scaled, right, left, RESOLVED * norm)
             if ritz is None or not _accurate(ritz, norm, accuracy) or ritz.right_basis.shape[1] <= rank:
                 continue  # nothing new to show
@@ -118,7 +119,7 @@ def _rayleigh_ritz(matrix: Tensor, right: Tensor, left: Tensor, tolerance: float
 
     The small problem is solved on the host, where so small a matrix belongs.
     """
-    image, coimage = matrix @ right, left.mT @ matrix
+    image, coimage = product(matrix, right), product(left.mT, matrix)
     gram = (left.mT @ right).cpu()
     projected = (left.mT @ image).cpu()
     theta = torch.linalg.solve_ex(gram, projected)[0]
