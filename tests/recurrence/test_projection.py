@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from enrnn.recurrence._projection import plainly_projected, projection
+from enrnn.recurrence import _cpu_products, _projection
+from enrnn.recurrence._projection import plainly_projected, projected, projection
 from enrnn.training import ModelSettings, Network
 from enrnn.training._embedding import Embedding
 from enrnn.training._model import Head
@@ -24,8 +25,19 @@ def given(device: str, weighted: bool, biased: bool) -> list[Tensor | None]:
     return [x, weight if weighted else None, bias if biased else None]
 
 
+@pytest.fixture(params=["torch", "tiles"])
+def products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the smallest matrices, on a CPU: torch's or ours."""
+    monkeypatch.setattr(_cpu_products, "library_is_slow", lambda: request.param == "tiles")
+    monkeypatch.setattr(_cpu_products, "LEAST_WORK", 1)
+    monkeypatch.setattr(_projection, "MUCH_WORK", 1)
+    if request.param == "tiles":
+        pytest.importorskip("numba", reason="tiles are compiled by numba")
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("weighted", "biased"), [(True, True), (True, False), (False, True)])
+@pytest.mark.usefixtures("products")
 def test_values_and_all_gradients_that_are_wanted(device: str, weighted: bool, biased: bool) -> None:
     for wanted in itertools.product([False, True], repeat=3):
         results = []
@@ -45,6 +57,7 @@ def test_values_and_all_gradients_that_are_wanted(device: str, weighted: bool, b
 
 
 @pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.usefixtures("products")
 def test_torch_accepts_the_operator(device: str) -> None:
     x, weight, bias = given(device, True, True)
     assert x is not None
@@ -82,6 +95,40 @@ def test_what_no_gradient_needs_may_change_before_it_and_what_one_needs_may_not(
     x.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         out.backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("k", "n"), [(1, 40), (3, 40), (40, 3), (33, 47)])
+@pytest.mark.usefixtures("products")
+def test_on_a_cpu_a_layers_way_in_is_that_product_in_values_and_gradients(dtype: torch.dtype, k: int, n: int) -> None:
+    """Of sequences that come batch first and others, of many rows and few, with a weight that lies by columns."""
+    generator = torch.Generator().manual_seed(k)
+    for rows in ((300, 5), (5, 300), (2, 1)):
+        x, weight, bias = (torch.randn(*shape, dtype=dtype, generator=generator) for shape in ((*rows, k), (n, k), (n,)))
+        for given in ((x, weight, bias), (x.transpose(0, 1), weight, None), (x, weight.mT.contiguous().mT, bias)):
+            exact = [None if each is None else each.double().requires_grad_() for each in given]
+            mine = [None if each is None else each.detach().requires_grad_() for each in given]
+            upstream = torch.randn(*given[0].shape[:-1], n, dtype=dtype, generator=generator)
+            results = []
+            for tensors, function in ((mine, projected), (exact, plainly_projected)):
+                out = function(*tensors)  # type: ignore[arg-type]
+                wanted = [each for each in tensors if each is not None]
+                results.append([out.detach(), *torch.autograd.grad(out, wanted, upstream.to(out.dtype))])
+            for found, truth in zip(*results, strict=True):
+                rounding = torch.finfo(dtype).eps * 1500**0.5 * float(truth.abs().max())
+                assert found.shape == truth.shape
+                assert float((found - truth).abs().max()) <= 4 * rounding
+
+
+@pytest.mark.usefixtures("products")
+def test_on_a_cpu_second_derivatives_and_transforms_are_torchs_own() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, weight, bias = (torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in ((7, 5, 3), (4, 3), (4,)))
+    leaves = [each.requires_grad_() for each in (x, weight, bias)]
+    assert torch.autograd.gradcheck(projected, leaves)
+    assert torch.autograd.gradgradcheck(projected, leaves)
+    many = torch.func.vmap(lambda each: projected(each, weight, bias))(x)
+    torch.testing.assert_close(many, plainly_projected(x, weight, bias))
 
 
 def test_a_network_on_the_reference_has_torchs_own_ends() -> None:

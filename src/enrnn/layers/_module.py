@@ -200,7 +200,8 @@ class RecurrentModule(nn.Module):
         return held_in(held, x), None if threshold is None else held_in(held, threshold)
 
     def _projected(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-        plain = fusable_name(self.nonlinearity, self.bias, self.backend)[0] is None  # to be differentiated as often as one likes
+        name, backend = fusable_name(self.nonlinearity, self.bias, self.backend)
+        plain = name is None or (backend == "torch" and x.device.type == "cpu")
         project = plainly_projected if plain else projected
         return with_its_gradient_aside(lambda: project(x, weight, bias), x, weight, bias)
 

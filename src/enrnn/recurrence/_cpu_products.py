@@ -37,7 +37,7 @@ def weight_gradient(grad_z: Tensor, initial: Tensor, states: Tensor, out: Tensor
     """`Σ_t dz_t h_{t−1}ᵀ`, to `out`."""
     dz, h, first = (each.flatten(0, -2) for each in (grad_z, states, initial))
     if pays(dz, h, dz.numel() * h.shape[1]):
-        _weigh(*(_cpu.readable(each) for each in (dz, h, first)), out)
+        _weigh(_cpu.readable(dz), _cpu.readable(h), _cpu.readable(first), out)
     else:
         _gram.weight_gradient(grad_z, initial, states, out)
 
@@ -62,18 +62,26 @@ def _weigh(a: Tensor, b: Tensor, first: Tensor, out: Tensor) -> None:
 
 def pays(left: Tensor, right: Tensor, work: int) -> bool:
     """Whether so many multiply-adds with these are better done here than by torch."""
-    if work < LEAST_WORK or left.device.type != "cpu" or left.dtype not in (torch.float32, torch.float64):
-        return False
-    if right.dtype != left.dtype or recording(left) or transforms_are_active():
+    if work < LEAST_WORK or left.device.type != "cpu" or right.dtype != left.dtype:
         return False
     if torch.is_grad_enabled() and (left.requires_grad or right.requires_grad):
+        return False
+    return possible(left)
+
+
+def possible(like: Tensor) -> bool:
+    """Whether products of such tensors on a CPU can be done here, and should be if they are large."""
+    if like.dtype not in (torch.float32, torch.float64) or recording(like) or transforms_are_active():
         return False
     return library_is_slow()
 
 
 @functools.cache
 def library_is_slow() -> bool:
-    if not torch.backends.mkl.is_available() or _cpu.unavailable() is not None:
+    from ._dispatch import OVERRIDE
+
+    mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    if not mkl or _cpu.unavailable() is not None or OVERRIDE in ("reference", "torch"):
         return False
     import llvmlite.binding
 

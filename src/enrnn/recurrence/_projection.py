@@ -4,12 +4,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 from torch.nn import functional as F
 
 from .._operators import Operator, differentiated_again, transforms_are_active
 from .._precision import autocasting, recording
 from .._replay import replayed
-from . import _gram, _product
+from . import _cpu_products, _gram, _product
 from ._bias import sum_of_rows
 from ._cuda import in_rows
 
@@ -19,6 +20,9 @@ LEAST_ROWS = 1024
 LEAST_COLUMNS = 32
 """Of a product that `product.cu` is taken for."""
 
+MUCH_WORK = 2**22
+"""Multiply-adds that on a CPU are worth an operator."""
+
 MANY_ROWS = 1024
 """Of a product on a CPU for which the order of its factors counts."""
 
@@ -26,7 +30,7 @@ MANY_ROWS = 1024
 def projected(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """[…, k] to […, n]. Without a weight, x with b added. (Where `product.cu` multiplies, what is below 2⁻⁴⁰ of the largest of 32
     neighbours in a row counts for nothing.)"""
-    if _meant_for(x, weight, bias):
+    if _meant_for(x, weight, bias) or _by_tiles(x, weight, bias):
         result: Tensor = projection(x, weight, bias)
         return result
     return plainly_projected(x, weight, bias)
@@ -37,6 +41,15 @@ def plainly_projected(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> 
     if weight is not None:
         return F.linear(x, _by_columns(weight) if _narrow(x, weight) else weight, bias)
     return x if bias is None else x + bias
+
+
+def _by_tiles(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
+    """Whether it is a product on a CPU that is better done by tiles of ours."""
+    if x.device.type != "cpu" or weight is None or x.dim() < 2 or _rows(x) * weight.numel() < MUCH_WORK:
+        return False
+    if any(type(each) not in (Tensor, Parameter) or each.dtype != x.dtype for each in (x, weight, bias) if each is not None):
+        return False
+    return not autocasting(x) and _cpu_products.possible(x)
 
 
 def _narrow(x: Tensor, weight: Tensor) -> bool:
@@ -75,6 +88,8 @@ def _meant_for(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
 @Operator
 @replayed
 def projection(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    if weight is not None and x.device.type == "cpu":
+        return _cpu_products.product(x.flatten(0, -2), weight.mT, bias).view(*x.shape[:-1], len(weight))
     if weight is None or not _by_tensor_cores(x, weight.mT):
         return plainly_projected(x, weight, bias).contiguous()
     return _product.product(x.flatten(0, -2), weight.mT, bias).view(*x.shape[:-1], len(weight))
@@ -95,8 +110,11 @@ def projection_backward(
     rows = in_rows(gradient.flatten(0, -2))
     grad_x, grad_weight, grad_bias = (gradient.new_empty(0) for _ in range(3))
     if weight is not None:
-        product = _product.product if _by_tensor_cores(rows, weight) else torch.mm
-        grad_x = product(rows, weight, out=rows.new_empty(rows.shape[0], weight.shape[1]))
+        if rows.device.type == "cpu":
+            grad_x = _cpu_products.product(rows, weight)
+        else:
+            product = _product.product if _by_tensor_cores(rows, weight) else torch.mm
+            grad_x = product(rows, weight, out=rows.new_empty(rows.shape[0], weight.shape[1]))
         grad_x = grad_x.view(*gradient.shape[:-1], weight.shape[1])
     if x is not None:
         grad_weight = _weight_gradient(rows, x.flatten(0, -2), x.shape[-2] if x.dim() > 2 else 1)
@@ -114,6 +132,9 @@ def _(gradient: Tensor, x: Tensor | None, weight: Tensor | None, of_bias: bool) 
 
 def _weight_gradient(rows: Tensor, given: Tensor, sequences: int) -> Tensor:
     """`Σ gᵀ x` over all steps and sequences, so many of which follow each other."""
+    if rows.device.type == "cpu":
+        few = given.shape[1] < rows.shape[1]  # see `_narrow`
+        return _cpu_products.product(given.mT, rows).mT.contiguous() if few else _cpu_products.product(rows.mT, given)
     if _gram.pays(rows, given):
         return _gram.gram(rows, given)
     if sequences >= _gram.FEWEST and _product.pays(rows.mT, given):
