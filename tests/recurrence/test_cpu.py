@@ -269,6 +269,7 @@ def many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_cpu, "WORK_OF_A_THREAD", 1)
     monkeypatch.setattr(_cpu, "MUCH_TO_PACK", 1)
     monkeypatch.setattr(_cpu_products, "LEAST_WORK", 1)
+    monkeypatch.setattr(_cpu_products, "LEAST_TALL", 1)
     monkeypatch.setattr(_cpu_products, "library_is_slow", lambda: True)
 
 

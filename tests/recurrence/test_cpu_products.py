@@ -24,6 +24,7 @@ def tiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(home, name, lambda *given, name=name, function=function: (ways.append(name), function(*given))[1])
     monkeypatch.setattr(_cpu_products, "library_is_slow", lambda: True)
     monkeypatch.setattr(_cpu_products, "LEAST_WORK", 1)
+    monkeypatch.setattr(_cpu_products, "LEAST_TALL", 1)
     monkeypatch.setattr(_cpu, "WORK_OF_A_THREAD", 1)
     monkeypatch.setattr(_cpu, "MUCH_TO_PACK", 1)
     return ways

@@ -30,6 +30,7 @@ def products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Of the smallest matrices, on a CPU: torch's or ours."""
     monkeypatch.setattr(_cpu_products, "library_is_slow", lambda: request.param == "tiles")
     monkeypatch.setattr(_cpu_products, "LEAST_WORK", 1)
+    monkeypatch.setattr(_cpu_products, "LEAST_TALL", 1)
     monkeypatch.setattr(_projection, "MUCH_WORK", 1)
     if request.param == "tiles":
         pytest.importorskip("numba", reason="tiles are compiled by numba")

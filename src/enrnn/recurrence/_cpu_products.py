@@ -14,8 +14,9 @@ from .._operators import transforms_are_active
 from .._precision import recording
 from . import _cpu, _gram, _team
 
-LEAST_WORK = 2**18
-"""Multiply-adds that are worth a call of compiled code."""
+LEAST_WORK, LEAST_TALL = 2**21, 2**19
+"""Multiply-adds that are worth a call of compiled code: 22 µs before it begins, and 10 for tall matrices, which are read as they
+lie."""
 
 IN_CACHE, MOST_PIECES = 98_304, 16
 """Entries of two tall matrices that stay in cache, and shares of their rows, whatever the number of threads."""
@@ -23,10 +24,11 @@ IN_CACHE, MOST_PIECES = 98_304, 16
 
 def product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
     """`left @ right + bias` of two matrices. Not to be differentiated."""
-    if not pays(left, right, left.shape[0] * right.numel()):
+    tall = bias is None and left.stride(0) == 1 and left.stride(1) > 1 and right.stride(1) == 1
+    if not _pays(left, right, left.shape[0] * right.numel(), LEAST_TALL if tall else LEAST_WORK):
         return torch.mm(left, right) if bias is None else torch.addmm(bias, left, right)
     out = left.new_empty(left.shape[0], right.shape[1])
-    if bias is None and left.stride(0) == 1 and left.stride(1) > 1 and right.stride(1) == 1:
+    if tall:
         _weigh(left.mT, right, right[:0], out)
     else:
         _cpu.one_step(left, right, bias, out)
@@ -36,7 +38,7 @@ def product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
 def weight_gradient(grad_z: Tensor, initial: Tensor, states: Tensor, out: Tensor) -> None:
     """`Σ_t dz_t h_{t−1}ᵀ`, to `out`."""
     dz, h, first = (each.flatten(0, -2) for each in (grad_z, states, initial))
-    if pays(dz, h, dz.numel() * h.shape[1]):
+    if _pays(dz, h, dz.numel() * h.shape[1], LEAST_TALL):
         _weigh(_cpu.readable(dz), _cpu.readable(h), _cpu.readable(first), out)
     else:
         _gram.weight_gradient(grad_z, initial, states, out)
@@ -60,9 +62,9 @@ def _weigh(a: Tensor, b: Tensor, first: Tensor, out: Tensor) -> None:
         out.copy_(sums.sum(0))
 
 
-def pays(left: Tensor, right: Tensor, work: int) -> bool:
+def _pays(left: Tensor, right: Tensor, work: int, least: int) -> bool:
     """Whether so many multiply-adds with these are better done here than by torch."""
-    if work < LEAST_WORK or left.device.type != "cpu" or right.dtype != left.dtype:
+    if work < least or left.device.type != "cpu" or right.dtype != left.dtype:
         return False
     if torch.is_grad_enabled() and (left.requires_grad or right.requires_grad):
         return False

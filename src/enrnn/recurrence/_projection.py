@@ -88,7 +88,7 @@ def _meant_for(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
 @Operator
 @replayed
 def projection(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    if weight is not None and x.device.type == "cpu":
+    if weight is not None and not x.is_cuda:
         return _cpu_products.product(x.flatten(0, -2), weight.mT, bias).view(*x.shape[:-1], len(weight))
     if weight is None or not _by_tensor_cores(x, weight.mT):
         return plainly_projected(x, weight, bias).contiguous()
@@ -110,7 +110,7 @@ def projection_backward(
     rows = in_rows(gradient.flatten(0, -2))
     grad_x, grad_weight, grad_bias = (gradient.new_empty(0) for _ in range(3))
     if weight is not None:
-        if rows.device.type == "cpu":
+        if not rows.is_cuda:
             grad_x = _cpu_products.product(rows, weight)
         else:
             product = _product.product if _by_tensor_cores(rows, weight) else torch.mm
@@ -132,7 +132,7 @@ def _(gradient: Tensor, x: Tensor | None, weight: Tensor | None, of_bias: bool) 
 
 def _weight_gradient(rows: Tensor, given: Tensor, sequences: int) -> Tensor:
     """`Σ gᵀ x` over all steps and sequences, so many of which follow each other."""
-    if rows.device.type == "cpu":
+    if not rows.is_cuda:
         few = given.shape[1] < rows.shape[1]  # see `_narrow`
         return _cpu_products.product(given.mT, rows).mT.contiguous() if few else _cpu_products.product(rows.mT, given)
     if _gram.pays(rows, given):
