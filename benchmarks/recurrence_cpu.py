@@ -3,11 +3,12 @@
     python benchmarks/recurrence_cpu.py [--threads 1 2] [--sizes 750,50,96/64 …] [--growth] [--json FILE]
 
 A size is T,B,q/s: steps, sequences, long-term and short-term units; n = q + s. Contenders: this package's recurrence on ENRNN's
-block matrix (`enrnn`) and on a dense n×n matrix (`dense`), `nn.RNN` with ReLU, `nn.LSTM`, and the specification, a loop in plain
-torch under autograd. All run under autograd, with the gradients of weights, biases and initial states; the projection of the
-input is not ours to time, and PyTorch's layers get an input of one feature. Each contender is a process of its own, and they take
-turns, so that a busy machine slows all alike and none meets another's threads. A ratio is the median of the ratios round by
-round; times are the least. Before anything is reported, the engine is checked against the specification in float64.
+block matrix (`enrnn`) and on a dense n×n matrix (`dense`), a whole layer, which forms its matrices first (`ENRNN`), `nn.RNN` with
+ReLU, `nn.LSTM`, and the specification, a loop in plain torch under autograd. All run under autograd, with the gradients of their
+weights and biases, and of initial states but for layers. The projection of the input is not ours to time: layers get an input of
+one feature. Each contender is a process of its own, and they take turns, so that a busy machine slows all alike and none meets
+another's threads. A ratio is the median of the ratios round by round; times are the least. Before anything is reported, the engine
+is checked against the specification in float64.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from enrnn import ENRNN
 from enrnn.functional import long_short_recurrence, recurrence
 from enrnn.recurrence._engines import why_not
 
 SIZES = ["750,50,96/64", "2020,20,172/20", "490,28,374/94", "50,32,310/720"]
-CONTENDERS = ("enrnn", "dense", "nn.RNN", "nn.LSTM", "loop")
+CONTENDERS = ("enrnn", "dense", "ENRNN", "nn.RNN", "nn.LSTM", "loop")
 
 
 class Size(NamedTuple):
@@ -87,9 +89,9 @@ def recurrence_of(name: str, at: Size, nonlinearity: str) -> Recurrence:
 
 
 class Layer:
-    """A recurrent layer of PyTorch's, fed one feature."""
+    """A recurrent layer, fed one feature."""
 
-    def __init__(self, layer: nn.RNN | nn.LSTM, steps: int, batch: int, n: int) -> None:
+    def __init__(self, layer: ENRNN | nn.RNN | nn.LSTM, steps: int, batch: int, n: int) -> None:
         self.layer = layer
         self.inputs, self.gradient = normal(steps, batch, 1), normal(steps, batch, n)
 
@@ -106,7 +108,11 @@ def contender(name: str, size: Size, nonlinearity: str) -> Any:
     n = long + short
     if name in ("enrnn", "dense", "loop"):
         return recurrence_of(name, size, nonlinearity)
-    layer = nn.LSTM(1, n) if name == "nn.LSTM" else nn.RNN(1, n, nonlinearity="relu")
+    layer: ENRNN | nn.RNN | nn.LSTM
+    if name == "ENRNN":
+        layer = ENRNN(1, n, short_size=short, nonlinearity=nonlinearity, backend="cpu")
+    else:
+        layer = nn.LSTM(1, n) if name == "nn.LSTM" else nn.RNN(1, n, nonlinearity="relu")
     return Layer(layer, steps, batch, n)
 
 

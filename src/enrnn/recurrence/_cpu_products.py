@@ -24,7 +24,8 @@ IN_CACHE, MOST_PIECES = 98_304, 16
 
 def product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
     """`left @ right + bias` of two matrices. Not to be differentiated."""
-    tall = bias is None and left.stride(0) == 1 and left.stride(1) > 1 and right.stride(1) == 1
+    by_columns = left.stride(0) == 1 and (left.stride(1) > 1 or left.shape[1] > left.shape[0])
+    tall = by_columns and bias is None and right.stride(1) == 1
     if not _pays(left, right, left.shape[0] * right.numel(), LEAST_TALL if tall else LEAST_WORK):
         return torch.mm(left, right) if bias is None else torch.addmm(bias, left, right)
     out = left.new_empty(left.shape[0], right.shape[1])
