@@ -7,8 +7,8 @@ block matrix (`enrnn`) and on a dense n×n matrix (`dense`), a whole layer, whic
 ReLU, `nn.LSTM`, and the specification, a loop in plain torch under autograd. All run under autograd, with the gradients of their
 weights and biases, and of initial states but for layers. The projection of the input is not ours to time: layers get an input of
 one feature. Each contender is a process of its own, and they take turns, so that a busy machine slows all alike and none meets
-another's threads. A ratio is the median of the ratios round by round; times are the least. Before anything is reported, the engine
-is checked against the specification in float64.
+another's threads. A ratio is the median of the ratios round by round; times are the least. Before anything is reported, the
+engine is checked against the specification in float64.
 """
 
 from __future__ import annotations
