@@ -9,6 +9,7 @@ They are asked by the function that compilers call for a parallel section of C. 
 that was forked, which has none of those threads, there is a pool instead.
 """
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -44,13 +45,14 @@ def run(function: Function, told: Sequence[int], threads: int) -> None:
 
 @functools.cache
 def _parallel_section() -> Callable[[Function, Any, int, int], None] | None:
-    """`GOMP_parallel(function, argument, threads, flags)` of the OpenMP that torch has been linked with, if it can be found."""
-    try:
-        section = ctypes.CDLL(torch._C.__file__).GOMP_parallel
-    except (OSError, AttributeError):
-        return None
-    section.argtypes, section.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint), None
-    return section
+    """`GOMP_parallel(function, argument, threads, flags)` of the OpenMP that torch runs in, if it can be found: in what has been
+    preloaded, and then in what torch is linked with, as torch finds it."""
+    for library in (None, torch._C.__file__):
+        with contextlib.suppress(OSError, AttributeError, TypeError):  # there is none; or it has none; or no library has no name
+            section = ctypes.CDLL(library).GOMP_parallel
+            section.argtypes, section.restype = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint), None
+            return section
+    return None
 
 
 @functools.cache
