@@ -25,11 +25,12 @@ IN_CACHE, MOST_PIECES = 98_304, 16
 def product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
     """`left @ right + bias` of two matrices. Not to be differentiated."""
     by_columns = left.stride(0) == 1 and (left.stride(1) > 1 or left.shape[1] > left.shape[0])
-    tall = by_columns and bias is None and right.stride(1) == 1
+    tall = by_columns and bias is None and (right.stride(1) == 1 or right.numel() <= left.numel())  # which may be copied
     if not _pays(left, right, left.shape[0] * right.numel(), LEAST_TALL if tall else LEAST_WORK):
         return torch.mm(left, right) if bias is None else torch.addmm(bias, left, right)
     out = left.new_empty(left.shape[0], right.shape[1])
     if tall:
+        right = _cpu.readable(right)
         _weigh(left.mT, right, right[:0], out)
     else:
         _cpu.one_step(left, right, bias, out)
