@@ -18,7 +18,11 @@ from ._module import Device, Pointwise, RecurrentModule, check_tensors, unusual
 from ._once import formed_once
 
 STRETCH = 256
-"""Steps that `final_state` runs at once."""
+"""Steps that `final_state` runs at once, at most."""
+
+AT_ONCE = 2**22
+"""Numbers that are held for them on a CPU. More memory than 32 MiB is asked of the system anew each time, page by page, and is in
+no cache: 750 steps of 1,000 sequences with 160 units take 0.2 s by 26 steps and 0.6 by 256 (one thread of an AMD EPYC)."""
 
 
 class RecurrentLayer(RecurrentModule):
@@ -146,7 +150,11 @@ class RecurrentLayer(RecurrentModule):
             return self(input, hx)[1]  # type: ignore[no-any-return]
         time = 1 if input.dim() == 3 and self.batch_first else 0
         once = formed_once(self)
-        for stretch in torch.split(input, STRETCH, dim=time) if input.size(time) else [input]:
+        steps = STRETCH
+        if input.device.type == "cpu":
+            sequences = input.shape[:-1].numel() // max(1, input.size(time))
+            steps = max(4, min(STRETCH, AT_ONCE // max(1, sequences * self.hidden_size)))
+        for stretch in torch.split(input, steps, dim=time) if input.size(time) else [input]:
             _, hx = once(stretch, hx)
         assert hx is not None
         return hx
