@@ -303,6 +303,32 @@ def test_every_bit_is_the_same_in_every_run_with_any_threads_and_in_any_batch(le
     assert torch.equal(few.reverse_engine(outcomes[0][0][:, 4:6])[0], outcomes[0][1][:, 4:6])
 
 
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.usefixtures("many_threads")
+def test_tiny_numbers_are_zero_on_all_threads_or_on_none(flushed: bool) -> None:
+    """As they are on the thread that calls, whatever the others had learnt before."""
+    given = problem(9, 13, 65).to(torch.float32)
+    given = replace(given, inputs=given.inputs * 1e-39, initial=given.initial * 1e-39, bias=None, upstream=given.upstream * 1e-39)
+    before, outcomes = torch.get_num_threads(), []
+    if not torch.set_flush_denormal(not flushed):
+        pytest.skip("this processor takes tiny numbers as they are")
+    try:
+        for threads in (4, 1, 2, 4):  # those that are made now have the other mode
+            torch.set_num_threads(threads)
+            torch.rand(100_000).exp_()
+            torch.set_flush_denormal(flushed)
+            matrix = torch.empty(65, 65)
+            states, final = given.engine()
+            _cpu_products.weight_gradient(given.upstream * 1e38, given.initial, given.inputs, matrix)
+            outcomes.append((states, final, *given.reverse_engine(states), matrix))
+    finally:
+        torch.set_flush_denormal(False)
+        torch.set_num_threads(before)
+    assert all(bool(each.any()) != flushed for outcome in outcomes for each in outcome)
+    for outcome in outcomes[1:]:
+        assert all(torch.equal(*pair) for pair in zip(outcome, outcomes[0], strict=True))
+
+
 @pytest.mark.parametrize("lengths", [False, True])
 def test_the_final_state_alone_is_that_of_all_states(lengths: bool) -> None:
     for steps in (1, 2, 9):

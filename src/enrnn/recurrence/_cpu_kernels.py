@@ -287,6 +287,45 @@ def _next(_: Any, counter: Any) -> Any:
     return types.int64(counter), codegen
 
 
+_ARCHITECTURE = llvmlite.binding.get_process_triple().partition("-")[0]
+_AT_BYTE = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer()])
+
+
+@intrinsic
+def _float_mode(_: Any) -> Any:
+    """How this thread rounds, and whether it takes what is too small to be a normal number for zero."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: list[Any]) -> Any:
+        i32, i64 = ir.IntType(32), ir.IntType(64)
+        if _ARCHITECTURE == "x86_64":
+            room = cgutils.alloca_once(builder, i32)
+            store = cgutils.get_or_insert_function(builder.module, _AT_BYTE, "llvm.x86.sse.stmxcsr")
+            builder.call(store, [builder.bitcast(room, _AT_BYTE.args[0])])
+            return builder.zext(builder.load(room), i64)
+        if _ARCHITECTURE in ("aarch64", "arm64"):
+            read = ir.FunctionType(i64, [])
+            return builder.call(cgutils.get_or_insert_function(builder.module, read, "llvm.aarch64.get.fpcr"), [])
+        return i64(0)
+
+    return types.int64(), codegen
+
+
+@intrinsic
+def _set_float_mode(_: Any, mode: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, arguments: list[Any]) -> Any:
+        i32, i64 = ir.IntType(32), ir.IntType(64)
+        if _ARCHITECTURE == "x86_64":
+            room = cgutils.alloca_once_value(builder, builder.trunc(arguments[0], i32))
+            load = cgutils.get_or_insert_function(builder.module, _AT_BYTE, "llvm.x86.sse.ldmxcsr")
+            builder.call(load, [builder.bitcast(room, _AT_BYTE.args[0])])
+        elif _ARCHITECTURE in ("aarch64", "arm64"):
+            write = ir.FunctionType(ir.VoidType(), [i64])
+            builder.call(cgutils.get_or_insert_function(builder.module, write, "llvm.aarch64.set.fpcr"), arguments)
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen
+
+
 # Not a call of its own in the machine code, where all tiles would be compiled once more for the caller.
 _inlined = numba.njit(inline="always", error_model="numpy")
 
@@ -377,6 +416,11 @@ def _paired_modrelu_back(row: Any, state: Any, bias: Any) -> None:
         row[half + j] = 0.0 if modulus == 0 else across * y + along * b
 
 
+def note_mode(told: Any) -> None:
+    """Say as the second of the numbers how the thread that calls this computes: so do all that are told them."""
+    numba.carray(_integers(told), 2)[1] = _float_mode()
+
+
 def lay_out(told: Any) -> None:
     """A matrix as tiles read it, panel by panel, each with its rows one after the other, until none is left.
 
@@ -384,7 +428,9 @@ def lay_out(told: Any) -> None:
     below, and `column_step` from the one beside it.
     """
     numbers = _integers(told)
-    _, groups_at, count, right, k_step, column_step, packed = to_fixed_tuple(numba.carray(numbers, 7), 7)
+    _, mode, groups_at, count, right, k_step, column_step, packed = to_fixed_tuple(numba.carray(numbers, 8), 8)
+    before = _float_mode()
+    _set_float_mode(mode if mode >= 0 else before)
     groups = numba.carray(_pointer(numbers, groups_at), (count, 4))
     size = numba.carray(_pointer(told, packed), 1).itemsize
     lanes = VECTOR_BYTES // size
@@ -407,6 +453,7 @@ def lay_out(told: Any) -> None:
                 mine = _next(numbers)
             packed += depth * width * size
             here += 1
+    _set_float_mode(before)
 
 
 @_inlined
@@ -446,9 +493,11 @@ def forward_sweep(told: Any) -> None:
     """
     numbers = _integers(told)
     (
-        _, slices, bounds_at, order_at, ends_at, batch, packed_at, groups_at, count, n, steps, bias_at, biases, kind, rest,
+        _, mode, slices, bounds_at, order_at, ends_at, batch, packed_at, groups_at, count, n, steps, bias_at, biases, kind, rest,
         x, x_step, x_row, initial, initial_row, states, states_step, states_row, kept,
-    ) = to_fixed_tuple(numba.carray(numbers, 24), 24)  # fmt: skip
+    ) = to_fixed_tuple(numba.carray(numbers, 25), 25)  # fmt: skip
+    before = _float_mode()
+    _set_float_mode(mode if mode >= 0 else before)
     packed, bias = numba.carray(_pointer(told, packed_at), 1), numba.carray(_pointer(told, bias_at), biases)
     bounds, groups = (
         numba.carray(_pointer(numbers, bounds_at), slices + 1),
@@ -463,6 +512,7 @@ def forward_sweep(told: Any) -> None:
             packed, groups, order, ends, bounds[piece], bounds[piece + 1], n, steps, kept, (x, x_step, x_row),
             (initial, initial_row), bias, (states, states_step, states_row), kind, rest,
         )  # fmt: skip
+    _set_float_mode(before)
 
 
 @_inlined
@@ -507,9 +557,11 @@ def backward_sweep(told: Any) -> None:
     """
     numbers = _integers(told)
     (
-        _, slices, bounds_at, order_at, ends_at, batch, packed_at, groups_at, count, n, steps, bias_at, biases, kind, rest,
+        _, mode, slices, bounds_at, order_at, ends_at, batch, packed_at, groups_at, count, n, steps, bias_at, biases, kind, rest,
         g, g_step, g_row, states, states_step, states_row, zeros, dz, dz_step, dz_row, initial, initial_row,
-    ) = to_fixed_tuple(numba.carray(numbers, 27), 27)  # fmt: skip
+    ) = to_fixed_tuple(numba.carray(numbers, 28), 28)  # fmt: skip
+    before = _float_mode()
+    _set_float_mode(mode if mode >= 0 else before)
     packed, bias = numba.carray(_pointer(told, packed_at), 1), numba.carray(_pointer(told, bias_at), biases)
     bounds, groups = (
         numba.carray(_pointer(numbers, bounds_at), slices + 1),
@@ -524,6 +576,7 @@ def backward_sweep(told: Any) -> None:
             packed, groups, order, ends, bounds[piece], bounds[piece + 1], n, steps, (g, g_step, g_row),
             (states, states_step, states_row), bias, (zeros, 0), (dz, dz_step, dz_row), (initial, initial_row), kind, rest,
         )  # fmt: skip
+    _set_float_mode(before)
 
 
 def signed_sum(told: Any) -> None:
@@ -533,8 +586,10 @@ def signed_sum(told: Any) -> None:
     """
     numbers = _integers(told)
     (
-        _, pieces, n, steps, batch, states, states_step, states_row, dz, dz_step, dz_row, parts, totals,
-    ) = to_fixed_tuple(numba.carray(numbers, 13), 13)  # fmt: skip
+        _, mode, pieces, n, steps, batch, states, states_step, states_row, dz, dz_step, dz_row, parts, totals,
+    ) = to_fixed_tuple(numba.carray(numbers, 14), 14)  # fmt: skip
+    before = _float_mode()
+    _set_float_mode(mode if mode >= 0 else before)
     while True:
         piece = _next(numbers)
         if piece >= pieces:
@@ -552,6 +607,7 @@ def signed_sum(told: Any) -> None:
                 for j in range(n):
                     total[j] += part[j]
                     part[j] = 0
+    _set_float_mode(before)
 
 
 def weigh(told: Any) -> None:
@@ -562,8 +618,10 @@ def weigh(told: Any) -> None:
     """
     numbers = _integers(told)
     (
-        _, pieces, K, q, n, a, a_row, b, b_row, start, start_row, early, sums, parts, stretch, nothing,
-    ) = to_fixed_tuple(numba.carray(numbers, 16), 16)  # fmt: skip
+        _, mode, pieces, K, q, n, a, a_row, b, b_row, start, start_row, early, sums, parts, stretch, nothing,
+    ) = to_fixed_tuple(numba.carray(numbers, 17), 17)  # fmt: skip
+    before = _float_mode()
+    _set_float_mode(mode if mode >= 0 else before)
     like = numba.carray(_pointer(told, a), 1)
     size = like.itemsize
     lanes = VECTOR_BYTES // size
@@ -594,6 +652,7 @@ def weigh(told: Any) -> None:
                     )  # fmt: skip
                     row += rows
             k += depth
+    _set_float_mode(before)
 
 
 _compiling = threading.Lock()

@@ -26,12 +26,16 @@ _is_child = False
 
 
 def run(function: Function, told: Sequence[int], threads: int) -> None:
-    """Call `function(address)` on so many threads at once. At the address stand a zero and what else is `told`, 64 bits each.
+    """Call `function(address)` on so many threads at once. At the address stand a zero, how this thread computes (whether tiny
+    numbers are zero: `torch.set_flush_denormal`) or −1, and what else is `told`, 64 bits each.
 
     The function shares the work out by itself, by counting up that zero: how many threads call it, and which, does not matter.
     """
-    numbers = (ctypes.c_int64 * (1 + len(told)))(0, *told)
-    section = None if threads == 1 or _is_child else _parallel_section()
+    numbers = (ctypes.c_int64 * (2 + len(told)))(0, -1, *told)
+    section = None
+    if threads > 1:
+        _note_mode(numbers)
+        section = None if _is_child else _parallel_section()
     if threads == 1:
         function(numbers)
     elif section is not None:
@@ -41,6 +45,12 @@ def run(function: Function, told: Sequence[int], threads: int) -> None:
         function(numbers)
         for other in others:
             other.result()
+
+
+def _note_mode(numbers: Any) -> None:
+    from ._cpu_kernels import machine_code, note_mode
+
+    machine_code(note_mode, torch.float64)(numbers)
 
 
 @functools.cache
