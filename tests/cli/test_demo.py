@@ -16,7 +16,7 @@ from enrnn.training._config import Config
 
 
 def test_the_networks_are_of_equal_size_and_see_the_same_data() -> None:
-    configs = contenders(300, 2700, 0)
+    configs = contenders(300, 4000, 0)
     sizes = [Network(config.model, config.task.load()).num_parameters() for config in configs.values()]
     assert max(sizes) / min(sizes) < 1.01
     assert len({config.task for config in configs.values()}) == 1

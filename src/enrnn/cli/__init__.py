@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, TextIO, cast
 
 from .. import __version__
+from .._memory import keep_freed_memory
 from ._interrupts import ending_at_once
 from ._output import Output
 from ._paper import add_command as add_paper_command
@@ -36,6 +37,7 @@ class ListRecipes(argparse.Action):
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command `enrnn`. Returns the exit status: 0; 1 if a run failed, or the output was lost; 2 for a mistake; 128 and the
     number of the signal, such as 130 for Ctrl-C, if it was stopped."""
+    keep_freed_memory()
     output = Output(sys.stdout)
     with contextlib.redirect_stdout(cast(TextIO, output)), ending_at_once():
         try:
@@ -102,7 +104,7 @@ def _parser() -> Parser:
     )
     demo.add_argument("--runs", metavar="FOLDER", default="runs/demo", help="where everything goes (default: runs/demo)")
     demo.add_argument("--length", type=int, default=300, help="steps in a sequence (default: 300)")
-    demo.add_argument("--steps", type=int, default=2700, help="training steps (default: 2700)")
+    demo.add_argument("--steps", type=int, default=4000, help="training steps (default: 4000)")
     demo.add_argument("--seed", type=int, default=0)
     demo.set_defaults(command=_run_demo)
     return parser

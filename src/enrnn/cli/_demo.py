@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import training
+from .._memory import keep_freed_memory
 from ..tasks import Adding
 from ..training import Config, ModelSettings, OptimizerSettings, Progress, RunSettings, Start, Watch
 from ._errors import words
@@ -34,7 +35,7 @@ def contenders(length: int, steps: int, seed: int) -> dict[str, Config]:
     }
 
 
-def demo(runs: str | Path = "runs/demo", length: int = 300, steps: int = 2700, seed: int = 0) -> dict[str, dict[str, Any]]:
+def demo(runs: str | Path = "runs/demo", length: int = 300, steps: int = 4000, seed: int = 0) -> dict[str, dict[str, Any]]:
     """Train the three in as many processes, show how they do, and leave a table, a figure and the runs in `runs`."""
     runs = Path(runs)
     configs = contenders(length, steps, seed)
@@ -106,6 +107,7 @@ def _side_by_side(configs: dict[str, Config], runs: Path, bars: dict[str, Bar]) 
 
 
 def _work(values: dict[str, Any], runs: str, sender: Connection) -> None:
+    keep_freed_memory()
     try:
         sender.send(("result", training.train(Config.from_dict(values), runs, _Sent(sender))))
     except training.StoppedError:

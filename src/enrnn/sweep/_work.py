@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import torch
 
+from .._memory import keep_freed_memory
 from ..training import BusyError, Config, RunFolder, StoppedError, Watch, train
 from ..training._container import replace
 from ._outcome import ERROR
@@ -40,6 +41,7 @@ def work(values: Mapping[str, Any], runs: str, until: int | None) -> Ended:
 
     If the GPU is lost with the error, this ends the process, which can do no other run either.
     """
+    keep_freed_memory()
     config = Config.from_dict(values)
     pause = Pause(until)
     try:
