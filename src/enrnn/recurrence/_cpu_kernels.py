@@ -13,6 +13,8 @@ find this form by itself (it makes vectors of innermost loops), so the tile is w
 Every entry of `left · right` is one sum in one order, k = 0 … n−1, by fused multiply-add where the machine has it. So a
 sequence's result depends neither on the other sequences of the batch nor on the number of threads, to the last bit.
 
+One file, because Numba compiles anew when the file of a function has changed, and asks no other.
+
 Addresses are integers and travel as tuples, with strides in bytes: `(address, row stride)` or `(address, step stride, row
 stride)`. Within a row elements are neighbours. Memory is the caller's, who keeps it alive.
 """
@@ -421,6 +423,14 @@ def note_mode(told: Any) -> None:
     numba.carray(_integers(told), 2)[1] = _float_mode()
 
 
+@_inlined
+def _compute_as(mode: int) -> int:
+    """This thread computes as that one does, of which `note_mode` has said how, or as it did. Returned is how it did."""
+    before = _float_mode()
+    _set_float_mode(mode if mode >= 0 else before)
+    return before  # type: ignore[no-any-return]
+
+
 def lay_out(told: Any) -> None:
     """A matrix as tiles read it, panel by panel, each with its rows one after the other, until none is left.
 
@@ -429,8 +439,7 @@ def lay_out(told: Any) -> None:
     """
     numbers = _integers(told)
     _, mode, groups_at, count, right, k_step, column_step, packed = to_fixed_tuple(numba.carray(numbers, 8), 8)
-    before = _float_mode()
-    _set_float_mode(mode if mode >= 0 else before)
+    before = _compute_as(mode)
     groups = numba.carray(_pointer(numbers, groups_at), (count, 4))
     size = numba.carray(_pointer(told, packed), 1).itemsize
     lanes = VECTOR_BYTES // size
@@ -454,6 +463,28 @@ def lay_out(told: Any) -> None:
             packed += depth * width * size
             here += 1
     _set_float_mode(before)
+
+
+@_inlined
+def _sweep_over(told: Any, numbers: Any) -> Any:
+    """What both sweeps are told first, and how this thread computed before."""
+    (
+        _, mode, slices, bounds, order, ends, batch, packed, groups, count, n, steps, bias, biases, kind, rest,
+    ) = to_fixed_tuple(numba.carray(numbers, 16), 16)  # fmt: skip
+    return (
+        _compute_as(mode),
+        slices,
+        numba.carray(_pointer(numbers, bounds), slices + 1),
+        numba.carray(_pointer(numbers, order), batch),
+        numba.carray(_pointer(numbers, ends), batch),
+        numba.carray(_pointer(told, packed), 1),
+        numba.carray(_pointer(numbers, groups), (count, 4)),
+        n,
+        steps,
+        numba.carray(_pointer(told, bias), biases),
+        kind,
+        rest,
+    )
 
 
 @_inlined
@@ -492,18 +523,10 @@ def forward_sweep(told: Any) -> None:
     steps.
     """
     numbers = _integers(told)
-    (
-        _, mode, slices, bounds_at, order_at, ends_at, batch, packed_at, groups_at, count, n, steps, bias_at, biases, kind, rest,
-        x, x_step, x_row, initial, initial_row, states, states_step, states_row, kept,
-    ) = to_fixed_tuple(numba.carray(numbers, 25), 25)  # fmt: skip
-    before = _float_mode()
-    _set_float_mode(mode if mode >= 0 else before)
-    packed, bias = numba.carray(_pointer(told, packed_at), 1), numba.carray(_pointer(told, bias_at), biases)
-    bounds, groups = (
-        numba.carray(_pointer(numbers, bounds_at), slices + 1),
-        numba.carray(_pointer(numbers, groups_at), (count, 4)),
-    )
-    order, ends = numba.carray(_pointer(numbers, order_at), batch), numba.carray(_pointer(numbers, ends_at), batch)
+    before, slices, bounds, order, ends, packed, groups, n, steps, bias, kind, rest = _sweep_over(told, numbers)
+    x, x_step, x_row, initial, initial_row, states, states_step, states_row, kept = to_fixed_tuple(numba.carray(numbers, 25), 25)[
+        16:
+    ]
     while True:
         piece = _next(numbers)
         if piece >= slices:
@@ -556,18 +579,10 @@ def backward_sweep(told: Any) -> None:
     `packed` is `W` as `_cpu.pack` leaves it for `groups`; `grad_initial` comes in as zero, and holds that sum in the meantime.
     """
     numbers = _integers(told)
+    before, slices, bounds, order, ends, packed, groups, n, steps, bias, kind, rest = _sweep_over(told, numbers)
     (
-        _, mode, slices, bounds_at, order_at, ends_at, batch, packed_at, groups_at, count, n, steps, bias_at, biases, kind, rest,
         g, g_step, g_row, states, states_step, states_row, zeros, dz, dz_step, dz_row, initial, initial_row,
-    ) = to_fixed_tuple(numba.carray(numbers, 28), 28)  # fmt: skip
-    before = _float_mode()
-    _set_float_mode(mode if mode >= 0 else before)
-    packed, bias = numba.carray(_pointer(told, packed_at), 1), numba.carray(_pointer(told, bias_at), biases)
-    bounds, groups = (
-        numba.carray(_pointer(numbers, bounds_at), slices + 1),
-        numba.carray(_pointer(numbers, groups_at), (count, 4)),
-    )
-    order, ends = numba.carray(_pointer(numbers, order_at), batch), numba.carray(_pointer(numbers, ends_at), batch)
+    ) = to_fixed_tuple(numba.carray(numbers, 28), 28)[16:]  # fmt: skip
     while True:
         piece = _next(numbers)
         if piece >= slices:
@@ -588,8 +603,7 @@ def signed_sum(told: Any) -> None:
     (
         _, mode, pieces, n, steps, batch, states, states_step, states_row, dz, dz_step, dz_row, parts, totals,
     ) = to_fixed_tuple(numba.carray(numbers, 14), 14)  # fmt: skip
-    before = _float_mode()
-    _set_float_mode(mode if mode >= 0 else before)
+    before = _compute_as(mode)
     while True:
         piece = _next(numbers)
         if piece >= pieces:
@@ -620,8 +634,7 @@ def weigh(told: Any) -> None:
     (
         _, mode, pieces, K, q, n, a, a_row, b, b_row, start, start_row, early, sums, parts, stretch, nothing,
     ) = to_fixed_tuple(numba.carray(numbers, 17), 17)  # fmt: skip
-    before = _float_mode()
-    _set_float_mode(mode if mode >= 0 else before)
+    before = _compute_as(mode)
     like = numba.carray(_pointer(told, a), 1)
     size = like.itemsize
     lanes = VECTOR_BYTES // size
