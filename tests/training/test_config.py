@@ -42,6 +42,7 @@ def test_one_and_one_point_zero_are_the_same_configuration() -> None:
         ({"lr": "1"}, r"unknown setting lr"),
         ({"optimizer.lr": "fast"}, r"optimizer.lr should be a number, got: 'fast'"),
         ({"optimizer.lr": "nan"}, r"optimizer.lr must be finite"),
+        ({"model.epsilon": "-5e-324"}, r"model.epsilon must be zero, or at least 2.2\S*e-308 in size, got: -5e-324"),
         ({"optimizer.lr": "-1"}, r"optimizer: lr must be finite and not negative, got: -1.0"),
         ({"optimizer.name": "adm"}, r"optimizer: Unknown name 'adm'"),
         ({"optimizer.momentum": "0.9", "optimizer.name": "adam"}, r"momentum has no effect"),

@@ -8,6 +8,7 @@ choices are each dataclass's own matter.
 import dataclasses
 import json
 import math
+import sys
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -43,6 +44,8 @@ def checked(path: str, value: object, allowed: tuple[type[Any], ...]) -> object:
     """`value`, if it is of a type that is allowed."""
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{path} must be finite, got: {value}")
+    if isinstance(value, float) and 0 < abs(value) < sys.float_info.min:  # training takes it for zero
+        raise ValueError(f"{path} must be zero, or at least {sys.float_info.min} in size, got: {value}")
     if type(value) in allowed:
         return value
     if type(value) is int and float in allowed:
