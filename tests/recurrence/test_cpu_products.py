@@ -51,7 +51,7 @@ def test_products_of_matrices_that_lie_in_any_way(tiles: list[str], dtype: torch
         for bias in (None, c):
             found, exact = product(lying(a, one), lying(b, other), bias), a.double() @ b.double() + (0 if bias is None else c)
             error = float((found - exact).abs().max())
-            record(cases=1, worst_ratio=error / rounding)
+            record(cases=1, worst_ratio=error / (4 * rounding))
             assert found.shape == (M, n)
             assert error <= 4 * rounding, (M, k, n, one, other)
     assert set(tiles) == {"one_step", "_weigh"}
