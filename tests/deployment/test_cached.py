@@ -16,7 +16,8 @@ from torch.nn.utils import parametrize, prune
 
 import enrnn
 from enrnn import ENRNN, FSRNN, ENRNNCell
-from enrnn.layers._base import STRETCH
+from enrnn.layers import _base
+from enrnn.layers._base import STRETCH, RecurrentLayer
 from tests.conformance._layers import relative_error, rounding, scatter_
 
 STEPS, BATCH, INPUTS, HIDDEN = 6, 4, 3, 8
@@ -186,6 +187,21 @@ def test_final_state_forms_each_matrix_once(name: str) -> None:
     for batch_first in (False, True):
         layer.batch_first = batch_first
         assert torch.allclose(layer.final_state(x.transpose(0, 1) if batch_first else x), wanted, atol=tolerance)
+
+
+@each_layer
+def test_final_state_of_many_sequences_is_found_by_fewer_steps_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    layer = LAYERS[name]().eval()
+    x = input_of(layer, 14)
+    wanted, tolerance = layer(x)[1], 1e-5 if x.dtype == torch.float32 else 0.02
+    monkeypatch.setattr(_base, "AT_ONCE", 1)
+    seen: set[int] = set()
+    layer.register_forward_pre_hook(lambda module, given: seen.add(given[0].shape[1 if module.batch_first else 0]))
+    for batch_first in (False, True):
+        layer.batch_first = batch_first
+        assert torch.allclose(layer.final_state(x.transpose(0, 1) if batch_first else x), wanted, atol=tolerance)
+    assert seen == ({14} if layer.bidirectional else {4, 2}) or type(layer).final_state is not RecurrentLayer.final_state
 
 
 @each_layer

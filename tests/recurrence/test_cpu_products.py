@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from enrnn.recurrence import _cpu, _cpu_products, _dispatch
+from enrnn.recurrence import _cpu, _cpu_products, _dispatch, _projection
 from enrnn.recurrence._cpu_products import product
+from enrnn.recurrence._projection import projected
 from tests._record import Recorder
 
 pytest.importorskip("numba", reason="tiles are compiled by numba")
@@ -25,6 +26,7 @@ def tiles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(_cpu_products, "library_is_slow", lambda: True)
     monkeypatch.setattr(_cpu_products, "LEAST_WORK", 1)
     monkeypatch.setattr(_cpu_products, "LEAST_TALL", 1)
+    monkeypatch.setattr(_projection, "MUCH_WORK", 1)
     monkeypatch.setattr(_cpu, "WORK_OF_A_THREAD", 1)
     monkeypatch.setattr(_cpu, "MUCH_TO_PACK", 1)
     return ways
@@ -75,6 +77,21 @@ def test_so_is_what_is_not_meant_for_tiles(tiles: list[str], monkeypatch: pytest
     assert product(torch.ones(5, 0), torch.ones(0, 3)).tolist() == [[0.0] * 3] * 5
     monkeypatch.setattr(_cpu_products, "library_is_slow", lambda: False)
     product(torch.ones(5, 7), torch.ones(7, 3))
+    assert tiles == []
+
+
+def test_what_does_not_fit_together_is_refused_as_ever(tiles: list[str]) -> None:
+    """Not read past its end, nor where it is not."""
+    a, b = torch.ones(5, 7), torch.ones(7, 3)
+    refused: list[tuple[Tensor, ...]] = [(a, torch.ones(8, 3)), (torch.ones(8, 5).mT, b), (a, b, torch.ones(2))]
+    refused += [(a, b.double()), (a, b, torch.ones(3).double())]
+    for given in refused:
+        with pytest.raises(RuntimeError, match=r"shape|size|dtype"):
+            product(*given)
+    assert product(a, b, torch.ones(1)).eq(8).all()  # which torch allows
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        projected(torch.ones(2000, 8), torch.ones(40, 9), None)
+    product(a, torch.ones(7, 3, device="meta"))
     assert tiles == []
 
 

@@ -23,10 +23,11 @@ IN_CACHE, MOST_PIECES = 98_304, 16
 
 
 def product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`left @ right + bias` of two matrices. Not to be differentiated."""
+    """`left @ right + bias` of two matrices. Not to be differentiated. What does not fit together is torch's to refuse."""
+    fits = left.shape[1] == right.shape[0] and (bias is None or (bias.shape == right.shape[1:] and _alike(left, bias)))
     by_columns = left.stride(0) == 1 and (left.stride(1) > 1 or left.shape[1] > left.shape[0])
     tall = by_columns and bias is None and (right.stride(1) == 1 or right.numel() <= left.numel())  # which may be copied
-    if not _pays(left, right, left.shape[0] * right.numel(), LEAST_TALL if tall else LEAST_WORK):
+    if not fits or not _pays(left, right, left.shape[0] * right.numel(), LEAST_TALL if tall else LEAST_WORK):
         return torch.mm(left, right) if bias is None else torch.addmm(bias, left, right)
     out = left.new_empty(left.shape[0], right.shape[1])
     if tall:
@@ -66,11 +67,15 @@ def _weigh(a: Tensor, b: Tensor, first: Tensor, out: Tensor) -> None:
 
 def _pays(left: Tensor, right: Tensor, work: int, least: int) -> bool:
     """Whether so many multiply-adds with these are better done here than by torch."""
-    if work < least or left.device.type != "cpu" or right.dtype != left.dtype:
+    if work < least or left.device.type != "cpu" or not _alike(left, right):
         return False
     if torch.is_grad_enabled() and (left.requires_grad or right.requires_grad):
         return False
     return possible(left)
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and one.device == other.device
 
 
 def possible(like: Tensor) -> bool:
