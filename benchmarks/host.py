@@ -46,7 +46,8 @@ class Stream:
 
 
 class Event:
-    pass
+    def synchronize(self) -> None:
+        pass
 
 
 class On:

@@ -17,10 +17,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from enrnn import _launch, _replay, _tape
+from enrnn import _graphs, _launch, _replay, _tape
 from enrnn._launch import Kernel, address, filled
 from enrnn._replay import replayed
 from tests._captures import Captures
+from tests.recurrence._replayed import at_first, programs
 
 driver = pytest.importorskip("cuda.bindings.driver")
 
@@ -270,6 +271,46 @@ def test_products_of_torch_are_replayed() -> None:
         expected[:, 0] = 2 * x[:, 0] + y[:, 0]
         torch.testing.assert_close(counted(x, y), expected)
     assert counted.times == 3
+
+
+def between_products(x: Tensor, y: Tensor) -> Tensor:
+    """Kernels, the numbers of whose threads tell them apart, and products of torch's; some of them on another stream."""
+    out, square = torch.empty_like(x), x.new_empty(x.shape[0], x.shape[0])
+
+    def sums(*threads: int, **told: bool) -> Any:
+        return [plus(1, each, x, y, out, x.numel(), **told) for each in threads][-1]
+
+    sums(1, 2, 3)
+    torch.mm(x, y.mT, out=square)
+    sums(4, 5)
+    torch.addmm(square, out, y.mT, out=square)
+    sums(6, early=True)
+    sums(7, 8, 9)
+    _launch.wait_for(sums(10, begun=True), SIDE)  # type: ignore[arg-type]
+    with On(SIDE):
+        sums(11, 12, 13)
+        done = _launch.mark(SIDE)  # type: ignore[arg-type]
+    _launch.wait_for(done, MAIN)  # type: ignore[arg-type]
+    return square
+
+
+def test_between_products_there_are_graphs(fake: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three kernels and more, on the stream that all begins on, which wait for everything before them."""
+    run, logs = Counted(between_products), []
+    for times in range(6):
+        if times == 5:
+            monkeypatch.setattr(_graphs.Graphs, "run", at_first)
+        x, y = torch.randn(2, 3, 4).clone()
+        torch.testing.assert_close(run(x.clone(), y.clone()), (2 * x + y) @ y.mT)
+        logs.append(fake.log.copy())
+        fake.log.clear()
+        assert fake.graphs_launched == (2 if times == 5 else 0)
+    assert run.times == 3
+    assert all(log == logs[0] for log in logs)
+    program = programs()[-1]
+    assert isinstance(program, _replay.Program)
+    graphs = [[step.launch.block for step in steps] for steps, as_graph in _replay._parts(program.steps) if as_graph]
+    assert graphs == [[1, 2, 3], [7, 8, 9]]
 
 
 def beside(x: Tensor, y: Tensor) -> Tensor:

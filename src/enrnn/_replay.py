@@ -27,7 +27,7 @@ from . import _launch
 from ._graphs import Graphs
 from ._precision import lower_precision
 from ._streams import BESIDE, another
-from ._tape import SIDE, Launch, Tape, View
+from ._tape import SIDE, Launch, Step, Tape, View
 
 MOST_PROGRAMS = 256
 """That are kept of a function; the one that was not called for the longest time goes first."""
@@ -171,13 +171,64 @@ LAUNCH, CALL, MARK, WAIT = range(4)
 CAPTURED = {torch.ops.aten.add_.Tensor, torch.ops.aten.copy_.default, torch.ops.aten.zero_.default}
 """What may be called in a graph. Products may not: cuBLAS has memory for each stream, which two graphs must not use at once."""
 
+FEWEST = 3
+"""Steps between two products, say, that are worth a graph."""
+
 
 class _Ready:
     """What is to be done, in memory of its own: from call to call only addresses change."""
 
     def __init__(self, program: Program) -> None:
+        events = [_launch.new_event() for _ in {step.event for step in program.steps if step.event is not None}]
+        weakref.finalize(self, _launch.forget_events, events, os.getpid()).atexit = False
+        self._parts = [_Part(steps, program, events, alone) for steps, alone in _parts(program.steps)]
+        self._beside = any(step.stream == SIDE for step in program.steps)
+
+    def run(self, tensors: list[Tensor]) -> None:
+        """With these for slots, on the current stream, and on the one beside it, if that is used."""
+        starts = tuple([tensor.data_ptr() for tensor in tensors])
+        current = torch._C._cuda_getCurrentRawStream(tensors[0].get_device())
+        beside = None
+        try:
+            for part in self._parts:
+                if part.as_graph(tensors, starts, current):
+                    continue
+                if beside is None and self._beside:
+                    beside = another(tensors[0].device, BESIDE)
+                part.do(tensors, starts, (current, current if beside is None else beside.cuda_stream), (None, beside))
+        except BaseException:
+            if beside is not None:  # memory is given back now
+                torch.cuda.current_stream(tensors[0].device).wait_stream(beside)
+            raise
+
+    @property
+    def graphs(self) -> list[Graphs]:
+        """Of its parts, those that have some."""
+        return [part.graphs for part in self._parts if part.graphs is not None]
+
+
+def _parts(steps: list[Step]) -> list[tuple[list[Step], bool]]:
+    """What follows one another, in one part if that can be a graph; else in several, and whether each can be one: if it is on one
+    stream alone, waits for no event, and begins with a kernel that waits for all before it."""
+    if all(step.call is None or step.call.operation in CAPTURED for step in steps):
+        return [(steps, True)]
+    found: list[tuple[list[Step], bool]] = [([], False)]
+    for step in steps:
+        alone = step.stream != SIDE and step.event is None and (step.call is None or step.call.operation in CAPTURED)
+        if alone and (found[-1][1] or (step.launch is not None and not step.launch.early)):
+            found += [] if found[-1][1] else [([], True)]
+        elif found[-1][1]:
+            found.append(([], False))
+        found[-1][0].append(step)
+    return [(each, alone and len(each) >= FEWEST) for each, alone in found if each]
+
+
+class _Part:
+    """Steps that follow one another."""
+
+    def __init__(self, steps: list[Step], program: Program, events: list[Any], alone: bool) -> None:
         self._places, self._own = program.places, program.own
-        self._memory = ctypes.create_string_buffer(sum(len(step.launch.words) for step in program.steps if step.launch))
+        self._memory = ctypes.create_string_buffer(sum(len(step.launch.words) for step in steps if step.launch))
         self._words = memoryview(self._memory).cast("B").cast("q")
         self._addresses: list[tuple[int, int, int]] = []
         """Which of the words, of which tensor, and how many bytes from its beginning."""
@@ -187,13 +238,10 @@ class _Ready:
         self._streams: tuple[int, ...] = ()
         """That they were told."""
         self._actions: list[tuple[int, Any, Any, Any]] = []
-        self._beside = any(step.stream == SIDE for step in program.steps)
-        calls = {step.call.operation for step in program.steps if step.call is not None}
-        self._graphs, self._calls = Graphs() if calls <= CAPTURED else None, bool(calls)
-        events = [_launch.new_event() for _ in {step.event for step in program.steps if step.event is not None}]
-        weakref.finalize(self, _launch.forget_events, events, os.getpid()).atexit = False
+        self._calls = any(step.call is not None for step in steps)
+        self.graphs = Graphs() if alone else None
         at = 0
-        for step in program.steps:
+        for step in steps:
             event = None if step.event is None else events[step.event]
             if step.launch is not None:
                 self._actions.append(self._launch(step.launch, step.stream, event, at))
@@ -216,31 +264,18 @@ class _Ready:
             self._addresses.append(((at + place) // 8, tensor, start + offset))
         return LAUNCH, config, launch.kernel.function, ctypes.addressof(pointers)
 
-    def run(self, tensors: list[Tensor]) -> None:
-        """With these for slots, on the current stream, and on the one beside it, if that is used."""
-        starts = tuple([tensor.data_ptr() for tensor in tensors])
-        current = torch._C._cuda_getCurrentRawStream(tensors[0].get_device())
-        if self._graphs is not None and self._graphs.run(
-            starts, current, lambda streams: self._captured(tensors, starts, streams)
-        ):
-            return
-        device = tensors[0].device
-        beside = another(device, BESIDE) if self._beside else None
-        try:
-            self._do(tensors, starts, (current, current if beside is None else beside.cuda_stream), (None, beside))
-        except BaseException:
-            if beside is not None:  # memory is given back now
-                torch.cuda.current_stream(device).wait_stream(beside)
-            raise
+    def as_graph(self, tensors: list[Tensor], starts: tuple[int, ...], stream: int) -> bool:
+        """Launched on the stream; False if there is no graph for such addresses."""
+        return self.graphs is not None and self.graphs.run(
+            starts, stream, lambda streams: self._captured(tensors, starts, streams)
+        )
 
     def _captured(self, tensors: list[Tensor], starts: tuple[int, ...], streams: tuple[int, int]) -> None:
         known: Any = torch.cuda.ExternalStream if self._calls else lambda stream: None
         main, side = map(known, streams)
-        self._do(tensors, starts, streams, (main, side))
+        self.do(tensors, starts, streams, (main, side))
 
-    def _do(
-        self, tensors: list[Tensor], starts: tuple[int, ...], streams: tuple[int, int], as_torch_has: tuple[Any, Any]
-    ) -> None:
+    def do(self, tensors: list[Tensor], starts: tuple[int, ...], streams: tuple[int, int], as_torch_has: tuple[Any, Any]) -> None:
         """Everything, with tensors that begin there. Torch's operations need to be told of streams, but for the current one."""
         words, driver = self._words, _launch.driver()
         for at, tensor, offset in self._addresses:

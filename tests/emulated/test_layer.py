@@ -12,6 +12,7 @@ from torch.overrides import BaseTorchFunctionMode
 
 import enrnn
 from enrnn import _replay
+from enrnn._later import Later
 from enrnn.layers._long_short import LongShort
 from enrnn.matrices import EigenvalueNormalized
 from enrnn.matrices import _eigenvalue_normalized as normalized
@@ -187,6 +188,17 @@ def test_what_is_not_certified_is_found_in_another_way(
     assert (int(matrix.fallbacks), bool(matrix.normalizing)) == ((1, True) if training else (0, False))
 
 
+def test_everything_is_launched_before_anybody_waits(emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    layer, x, first = layer_for(CASES["two layers, both directions"])
+    looks: list[int] = []
+    looked = Later.__bool__
+    monkeypatch.setattr(Later, "__bool__", lambda later: (looks.append(emulated.launched.count("sweep")), looked(later))[1])
+    for _ in range(4):
+        emulated.launched.clear()
+        layer(x, first)
+    assert looks == [1, 2, 3, 4] * 4
+
+
 @pytest.mark.parametrize("training", [True, False])
 def test_a_layer_whose_matrix_is_not_certified_finds_it_in_another_way(
     training: bool, emulated: Emulated, monkeypatch: pytest.MonkeyPatch
@@ -198,8 +210,25 @@ def test_a_layer_whose_matrix_is_not_certified_finds_it_in_another_way(
     exact.backend = "reference"
     exact.matrices()["weight_short_l0"].solver = "dense"
     right = answers(exact, x.double(), first.detach().double().requires_grad_())
-    found = answers(layer, x, first)
-    assert not called("one_call")
-    assert int(layer.fallbacks) == training
-    for each, truth in zip(found[:-3], right[:-3], strict=True):
-        torch.testing.assert_close(each.double(), truth.double(), rtol=1e-4, atol=2e-5 * float(truth.double().abs().max()))
+    for times in (1, 2, 3, 4):
+        found = answers(layer, x, first)
+        assert int(layer.fallbacks) == times * training
+        for each, truth in zip(found[:-3], right[:-3], strict=True):
+            torch.testing.assert_close(each.double(), truth.double(), rtol=1e-4, atol=2e-5 * float(truth.double().abs().max()))
+    assert called("one_call") == [_replay.Program]
+
+
+@pytest.mark.parametrize("size", [(6, 5), (6, 40)])
+def test_a_layer_whose_matrix_is_not_finite_says_so(size: tuple[int, int], emulated: Emulated) -> None:
+    layer, x, first = layer_for(CASES["modrelu"], *size)
+    right = answers(layer, x, first)
+    T = layer.parametrizations["weight_short_l0"].original
+    entry = T[1, 2].item()
+    for value in (torch.nan, torch.inf, entry):
+        T.data[1, 2] = value
+        for _ in range(4):
+            if value == entry:
+                assert all(torch.equal(*pair) for pair in zip(answers(layer, x, first), right, strict=True))
+            else:
+                with pytest.raises(ValueError, match="not finite"):
+                    layer(x, first)

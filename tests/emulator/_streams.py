@@ -25,6 +25,9 @@ class Streams:
             def record(self, stream: Stream | None = None) -> None:
                 (stream or streams.current).record_event(self)
 
+            def synchronize(self) -> None:
+                """What is not held has ended."""
+
         class Stream:
             device = torch.device("cpu")
 

@@ -158,12 +158,12 @@ class LongShort(RecurrentModule):
             formed = short[0].by_kernels(free_short.detach())
             if formed is None:
                 return None
-        W_S, derivative, said = formed or (None, None, None)
+        W_S, derivative, said, certified = formed or (None, None, None, None)
         nonlinearity = fusable_name(self.nonlinearity, self.bias, self.backend)[0]
         assert nonlinearity is not None
         negative_ones = 0 if free_long is None else long[0]._count(free_long)
         epsilon = 0.0 if free_short is None else short[0].epsilon
-        return Unformed(free_long, coupling, free_short, W_S, derivative, said, nonlinearity, negative_ones, epsilon)
+        return Unformed(free_long, coupling, free_short, W_S, derivative, said, nonlinearity, negative_ones, epsilon, certified)
 
     def _alone(self, suffix: str) -> tuple[Any, Any] | None:
         """The parametrizations of `W_L` and `W_S`, None where there is no such part; None if a part is not of the family that the
@@ -216,7 +216,10 @@ class LongShort(RecurrentModule):
         self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
     ) -> Tensor:
         if isinstance(formed, Unformed):
-            return run(formed, inputs, bias, initial, lengths)
+            states = run(formed, inputs, bias, initial, lengths)
+            if states is not None:
+                return states
+            formed = self._form(suffix)
         long, coupling, short = formed
         return long_short_recurrence(
             inputs, long, coupling, short, bias, initial, self.nonlinearity, lengths=lengths, backend=self.backend

@@ -2,8 +2,11 @@
 
 There Python launches every kernel, and what it does is what one waits for. Formed and run one after the other, `W_L`, `W_S` and
 the recurrence are three operators and three nodes of autograd's, each with its own way there and back. Here they are two calls:
-`W_S`, for which one waits, to see that it is certified; and all the rest. What belongs to one call is replayed together
-(`../_replay.py`): as one CUDA graph, if all of it is kernels of ours.
+`W_S`, and all the rest. What belongs to one call is replayed together (`../_replay.py`): as one CUDA graph, if all of it is
+kernels of ours.
+
+Somebody has to see that `W_S` is certified, and waits until it is there. That is done last: with the recurrence launched, too,
+the GPU has enough to do meanwhile. In the rare case that it is not, the states that were found are thrown away.
 """
 
 from typing import Any, NamedTuple
@@ -11,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._later import Later
 from .._operators import Operator, differentiated_again, transforms_are_active
 from .._replay import gapless, replayed
 from ..matrices._cayley_transform import cayley, cayley_backward
@@ -39,13 +43,15 @@ class Unformed(NamedTuple):
     nonlinearity: str
     negative_ones: int
     epsilon: float
+    certified: Later | None
+    """Whether `W_S` is."""
 
 
-def run(unformed: Unformed, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor:
-    """All states, as `long_short_recurrence` gives them on `cuda`."""
-    *tensors, nonlinearity, negative_ones, epsilon = unformed
+def run(unformed: Unformed, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None) -> Tensor | None:
+    """All states, as `long_short_recurrence` gives them on `cuda`; None if `W_S` turns out not to be certified."""
+    *tensors, nonlinearity, negative_ones, epsilon, certified = unformed
     states: Tensor = one_call(inputs, *tensors, bias, initial, lengths, nonlinearity, negative_ones, epsilon)[0]
-    return states
+    return states if certified is None or certified else None
 
 
 @Operator

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .. import spectrum
 from .._checks import non_negative, one_of, square_matrix
+from .._later import Later
 from .._operators import Operator, differentiated_again, seen, transforms_are_active
 from .._precision import capturing, recording
 from .._replay import replayed
@@ -130,15 +131,15 @@ class EigenvalueNormalized(Solved):
             self.radius.copy_(radius.detach())
         return matrix
 
-    def by_kernels(self, original: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-        """`W`, `∂ρ/∂T`, and what else is `Said` in one piece, without a gradient; None if that cannot be had here, outside of a
-        graph, or is not certified. It has been noted."""
+    def by_kernels(self, original: Tensor) -> tuple[Tensor, Tensor, Tensor, Later] | None:
+        """`W`, `∂ρ/∂T`, and what else is `Said` in one piece, without a gradient; and whether all that is certified, and so has
+        been noted. None if it cannot be had here, outside of a graph."""
         notes = self._notes()
         if self._noting(original, notes) is None or not self._has_kernels(original):
             return None
         probes = spectrum.probes_on_device(original)
         W, derivative, said, numbers = _noted_on_device(original, self.epsilon, probes, self.training, *notes)
-        return (W, derivative, said) if spectrum.certified(numbers) else None
+        return W, derivative, said, Later(spectrum.certified(numbers))
 
     def _has_kernels(self, original: Tensor) -> bool:
         """Whether the solver has."""

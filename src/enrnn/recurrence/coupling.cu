@@ -11,10 +11,6 @@
 //
 // Set by the compiler's command line: TEAM, TILES, FROM_TEAM, SHARES, AT_ONCE, CLUSTER, SHARED_BYTES.
 
-#ifndef ARRIVALS
-#define ARRIVALS WARPS  // where sums are there: a lane's for its warp; for compute-sanitizer, which does not see that, THREADS
-#endif
-
 constexpr int RING = 2, LISTENER = WARPS - 1, TOGETHER = AT_ONCE * (WARPS / SHARES);  // teams of an item
 
 struct Shared {
@@ -80,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTE
     constexpr int TEAM_LETTERS = sizeof(shared.letters[0][0]);
     if (threadIdx.x == 0) {
         for (int i = 0; i < RING; i++) open(address(&shared.come[i]));
-        for (int i = 0; i < 2; i++) open(address(&shared.summed[i]), ARRIVALS);
+        for (int i = 0; i < 2; i++) open(address(&shared.summed[i]), THREADS);
     }
     for (int i = threadIdx.x; i < 2 * TOGETHER * MULTIPLYING * SEQUENCES * 4; i += THREADS) shared.sums[0][0][0][i / 4][UNITS + i % 4] = 0.f;
     __syncthreads();
@@ -147,8 +143,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTE
         if (share < MULTIPLYING)
 #pragma unroll
             for (int e = 0; e < AT_ONCE; e++) write(total[e], shared.sums[item & 1][side * AT_ONCE + e], share, lane);
-        __syncwarp();
-        if (threadIdx.x % (THREADS / ARRIVALS) == 0) arrive(address(&shared.summed[item & 1]));
+        arrive(address(&shared.summed[item & 1]));  // every thread: of a lane's for its warp compute-sanitizer does not know
     }
     if (items > 0) finish(items - 1);
     wait_for_the_one_before();  // or what is launched next might begin while the other is still writing
