@@ -56,11 +56,13 @@ verify: $(INSTALLED) ## the second tier: every check with raised counts, recorde
 results: $(INSTALLED) ## RESULTS.md, its figures and the table in README.md, from the runs under results/
 	@$(BIN)/python tools/results.py write
 
-bench: $(INSTALLED) ## time the recurrence on the CPU beside PyTorch's own layers
-	@$(BIN)/python benchmarks/recurrence_cpu.py
+bench: $(INSTALLED) ## time the recurrence on the CPU beside PyTorch's own layers; also to build/bench-cpu.json
+	@mkdir -p build
+	@$(BIN)/python benchmarks/recurrence_cpu.py --json build/bench-cpu.json
 
-gpubench: ## the same on a GPU beside cuDNN, with this machine's own Python and torch
-	@PYTHONPATH=src $(PYTHON) benchmarks/recurrence_cuda.py --growth
+gpubench: ## the same on a GPU beside cuDNN, with this machine's own Python and torch; also to build/bench-gpu.json
+	@mkdir -p build
+	@PYTHONPATH=src $(PYTHON) benchmarks/recurrence_cuda.py --growth --json build/bench-gpu.json
 
 gpu: ## the GPU tests, with this machine's own Python and torch
 	@PYTHONPATH=src $(PYTHON) -m pytest -m gpu $(GPU_ARGS)

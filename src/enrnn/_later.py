@@ -5,8 +5,8 @@ from torch import Tensor
 
 
 class Later:
-    """A flag on a GPU, asked for now. Whoever wants to know whether it is set waits for what was launched before this, and not for
-    what has been launched since."""
+    """A flag on a GPU, asked for now. To know whether it is set takes waiting for what was launched before this, and not for what
+    has been launched since."""
 
     def __init__(self, flag: Tensor) -> None:
         self._here = flag.to("cpu", non_blocking=True)

@@ -35,6 +35,46 @@ def test_the_same_bits(name: str, size: tuple[int, int], monkeypatch: pytest.Mon
         assert all(torch.equal(*pair) for pair in zip(each, right, strict=True))
 
 
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_launches_that_come_again_are_graphs(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a call, or what lies between its products."""
+    layer, x, first = layer_for(CASES["modrelu"], *size, "cuda")
+    for _ in range(8):
+        found = answers(layer, x, first)
+    for name in ("_noted_on_device", "one_call", "one_call_backward"):
+        (program,) = (
+            each for function in _replay._known if function.__name__ == name for each in _replay._known[function].values()
+        )
+        assert type(program) is _replay.Program
+        graphs = [each for ready in program._free for each in ready.graphs]
+        assert graphs
+        assert all(any(known.graph is not None for known in each._known.values()) for each in graphs)
+    one_by_one(monkeypatch)
+    assert all(torch.equal(*pair) for pair in zip(found, answers(layer, x, first), strict=True))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_a_matrix_that_cannot_be_certified(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of its eigenvalues are as large. What was found with it before anybody looked is not used, late as the chip may be."""
+
+    def learned() -> list[torch.Tensor]:
+        layer, x, first = layer_for(CASES["modrelu"], *size, "cuda")
+        T = layer.parametrizations["weight_short_l0"].original
+        T.detach().copy_(torch.eye(len(T)).roll(1, 0))
+        found = []
+        for _ in range(4):
+            torch.cuda._sleep(3_000_000)
+            found += answers(layer, x, first)[:-4]
+            with torch.no_grad():
+                T.mul_(1.1)
+        assert int(layer.fallbacks) == 4
+        return found
+
+    found = learned()
+    one_by_one(monkeypatch)
+    assert all(torch.equal(*pair) for pair in zip(found, learned(), strict=True))
+
+
 @pytest.mark.parametrize("size", SIZES[:2], ids=str)
 @pytest.mark.parametrize("name", ["modrelu", "no coupling", "long", "short"])
 def test_second_derivatives(name: str, size: tuple[int, int]) -> None:
