@@ -273,30 +273,50 @@ def test_products_of_torch_are_replayed() -> None:
     assert counted.times == 3
 
 
-def between_products(x: Tensor, y: Tensor) -> Tensor:
+def among_products(x: Tensor, y: Tensor) -> Tensor:
     """Kernels, the numbers of whose threads tell them apart, and products of torch's; some of them on another stream."""
     out, square = torch.empty_like(x), x.new_empty(x.shape[0], x.shape[0])
 
     def sums(*threads: int, **told: bool) -> Any:
         return [plus(1, each, x, y, out, x.numel(), **told) for each in threads][-1]
 
+    def beside(*threads: int, after: Any) -> Event:
+        _launch.wait_for(after, SIDE)  # type: ignore[arg-type]
+        with On(SIDE):
+            sums(*threads)
+            return _launch.mark(SIDE)  # type: ignore[arg-type, no-any-return]
+
     sums(1, 2, 3)
     torch.mm(x, y.mT, out=square)
-    sums(4, 5)
+    sums(4)
     torch.addmm(square, out, y.mT, out=square)
-    sums(6, early=True)
-    sums(7, 8, 9)
-    _launch.wait_for(sums(10, begun=True), SIDE)  # type: ignore[arg-type]
-    with On(SIDE):
-        sums(11, 12, 13)
-        done = _launch.mark(SIDE)  # type: ignore[arg-type]
-    _launch.wait_for(done, MAIN)  # type: ignore[arg-type]
+    sums(5, early=True)
+    first = beside(6, 7, after=sums(8, early=True, begun=True))
+    second = beside(9, after=first)
+    sums(10)
+    _launch.wait_for(second, MAIN)  # type: ignore[arg-type]
+    torch.mm(x, y.mT, out=square)
+    sums(11)
+    third = beside(12, after=_launch.mark(MAIN))  # type: ignore[arg-type]
+    torch.addmm(square, out, y.mT, out=square)
+    sums(13, 14)
+    _launch.wait_for(third, MAIN)  # type: ignore[arg-type]
+    torch.mm(x, y.mT, out=square)
+    event = sums(15, begun=True)
+    torch.addmm(square, out, y.mT, out=square)
+    _launch.wait_for(beside(16, 17, after=event), MAIN)  # type: ignore[arg-type]
+    torch.mm(x, y.mT, out=square)
+    sums(18, 19)
+    _launch.wait_for(beside(20, after=sums(21, begun=True)), MAIN)  # type: ignore[arg-type]
+    torch.addmm(square, out, y.mT, out=square)
+    sums(22, 23)
     return square
 
 
-def test_between_products_there_are_graphs(fake: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of three kernels and more, on the stream that all begins on, which wait for everything before them."""
-    run, logs = Counted(between_products), []
+def test_among_products_there_are_graphs(fake: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what lies between two of them, unless it waits for what was before, or is on another stream, too, where it is not waited
+    for, or something else may still be under way."""
+    run, logs = Counted(among_products), []
     for times in range(6):
         if times == 5:
             monkeypatch.setattr(_graphs.Graphs, "run", at_first)
@@ -304,13 +324,15 @@ def test_between_products_there_are_graphs(fake: Driver, monkeypatch: pytest.Mon
         torch.testing.assert_close(run(x.clone(), y.clone()), (2 * x + y) @ y.mT)
         logs.append(fake.log.copy())
         fake.log.clear()
-        assert fake.graphs_launched == (2 if times == 5 else 0)
     assert run.times == 3
-    assert all(log == logs[0] for log in logs)
+    assert all(log == logs[0] for log in logs[:-1])
     program = programs()[-1]
     assert isinstance(program, _replay.Program)
-    graphs = [[step.launch.block for step in steps] for steps, as_graph in _replay._parts(program.steps) if as_graph]
-    assert graphs == [[1, 2, 3], [7, 8, 9]]
+    parts = _replay._parts(program.steps)
+    graphs = [[step.launch.block for step in steps if step.launch is not None] for steps, as_graph in parts if as_graph]
+    assert graphs == [[1, 2, 3], [5, 8, 6, 7, 9, 10], [22, 23]]
+    assert fake.graphs_launched == len(graphs)
+    assert [each for steps, _ in parts for each in steps] == program.steps
 
 
 def beside(x: Tensor, y: Tensor) -> Tensor:

@@ -171,8 +171,8 @@ LAUNCH, CALL, MARK, WAIT = range(4)
 CAPTURED = {torch.ops.aten.add_.Tensor, torch.ops.aten.copy_.default, torch.ops.aten.zero_.default}
 """What may be called in a graph. Products may not: cuBLAS has memory for each stream, which two graphs must not use at once."""
 
-FEWEST = 3
-"""Steps between two products, say, that are worth a graph."""
+FEWEST = 2
+"""Steps between two such products that are worth a graph."""
 
 
 class _Ready:
@@ -208,19 +208,42 @@ class _Ready:
 
 
 def _parts(steps: list[Step]) -> list[tuple[list[Step], bool]]:
-    """What follows one another, in one part if that can be a graph; else in several, and whether each can be one: if it is on one
-    stream alone, waits for no event, and begins with a kernel that waits for all before it."""
-    if all(step.call is None or step.call.operation in CAPTURED for step in steps):
-        return [(steps, True)]
-    found: list[tuple[list[Step], bool]] = [([], False)]
+    """All of it, if it can be a graph; else what lies between the calls that cannot, and these; and whether each is to be one."""
+    cut: list[tuple[list[Step], bool]] = []
     for step in steps:
-        alone = step.stream != SIDE and step.event is None and (step.call is None or step.call.operation in CAPTURED)
-        if alone and (found[-1][1] or (step.launch is not None and not step.launch.early)):
-            found += [] if found[-1][1] else [([], True)]
-        elif found[-1][1]:
-            found.append(([], False))
-        found[-1][0].append(step)
-    return [(each, alone and len(each) >= FEWEST) for each, alone in found if each]
+        captured = step.call is None or step.call.operation in CAPTURED
+        if not cut or cut[-1][1] != captured:
+            cut.append(([], captured))
+        cut[-1][0].append(step)
+    found, all_closed = [], True
+    for each, captured in cut:
+        closed, beside = _closed(each), any(step.stream == SIDE for step in each)
+        fits = captured and closed and (all_closed or not beside)  # what is beside in a graph is not behind what is still there
+        found.append((each, fits and (len(cut) == 1 or len(each) >= FEWEST)))
+        all_closed = all_closed and closed
+    return found
+
+
+def _closed(steps: list[Step]) -> bool:
+    """Whether what they do beside begins after something that they do on the other stream, which waits for all of it."""
+    marked: dict[int, tuple[bool, int]] = {}
+    """For each event, whether it is of the stream beside, and how much had been done there."""
+    begun, done, waited_for = False, 0, 0
+    for step in steps:
+        beside = step.stream == SIDE
+        if step.waits:
+            if step.event not in marked:
+                return False
+            of_beside, many = marked[step.event]
+            begun = begun or (beside and not of_beside)
+            waited_for = many if of_beside and not beside else waited_for
+        else:
+            if beside and not begun:
+                return False
+            done += beside
+            if step.event is not None:
+                marked[step.event] = beside, done
+    return waited_for == done
 
 
 class _Part:

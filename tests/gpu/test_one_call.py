@@ -35,7 +35,7 @@ def test_the_same_bits(name: str, size: tuple[int, int], monkeypatch: pytest.Mon
         assert all(torch.equal(*pair) for pair in zip(each, right, strict=True))
 
 
-@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("size", [*SIZES, (200, 30), (512, 512)], ids=str)
 def test_launches_that_come_again_are_graphs(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """All of a call, or what lies between its products."""
     layer, x, first = layer_for(CASES["modrelu"], *size, "cuda")
@@ -51,6 +51,25 @@ def test_launches_that_come_again_are_graphs(size: tuple[int, int], monkeypatch:
         assert all(any(known.graph is not None for known in each._known.values()) for each in graphs)
     one_by_one(monkeypatch)
     assert all(torch.equal(*pair) for pair in zip(found, answers(layer, x, first), strict=True))
+
+
+@pytest.mark.parametrize("size", SIZES, ids=str)
+def test_a_matrix_that_is_not_finite(size: tuple[int, int]) -> None:
+    """It is said before the layer returns, whatever the recurrence has made of it meanwhile."""
+    layer, x, first = layer_for(CASES["modrelu"], *size, "cuda")
+    right = answers(layer, x, first)
+    T = layer.parametrizations["weight_short_l0"].original
+    entry = T[1, 2].item()
+    for value in (torch.nan, torch.inf, -torch.inf, 3e38, entry):
+        T.data[1, 2] = value
+        for _ in range(4):
+            if value == entry:
+                assert all(torch.equal(*pair) for pair in zip(answers(layer, x, first)[:-4], right[:-4], strict=True))
+            elif value == 3e38:
+                assert layer(x, first)[0].isfinite().all()
+            else:
+                with pytest.raises(ValueError, match="not finite"):
+                    layer(x, first)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
