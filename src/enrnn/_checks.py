@@ -24,6 +24,12 @@ def tensor(name: str, value: object) -> None:
         raise InputTypeError(f"{name} must be a Tensor, got: {type(value).__name__}")
 
 
+def dense_tensor(name: str, value: object) -> None:
+    tensor(name, value)
+    if isinstance(value, Tensor) and value.layout is not torch.strided:
+        raise InputError(f"{name} must be dense, got a tensor of layout {value.layout}")
+
+
 def floating_tensor(name: str, value: object) -> None:
     tensor(name, value)
     if isinstance(value, Tensor) and not value.is_floating_point():

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from ._checks import InputError
+
 LEAK = 0.1
 """The slope of the leaky ReLU below zero, oRNN's."""
 
@@ -177,4 +179,12 @@ def pointwise(nonlinearity: str | Callable[[Tensor], Tensor]) -> Callable[[Tenso
     """`σ(z, b)` for a name above, or `f(z + b)` for any callable `f`."""
     if isinstance(nonlinearity, str):
         return NONLINEARITIES[nonlinearity].function
-    return lambda z, b: nonlinearity(_biased(z, b))
+
+    def sigma(z: Tensor, bias: Tensor | None) -> Tensor:
+        h = nonlinearity(_biased(z, bias))
+        if not isinstance(h, Tensor) or h.shape != z.shape:
+            found = list(h.shape) if isinstance(h, Tensor) else type(h).__name__
+            raise InputError(f"nonlinearity must return a tensor of its argument's shape {list(z.shape)}, got: {found}")
+        return h
+
+    return sigma

@@ -19,6 +19,7 @@ from enrnn.cli import main
 from enrnn.cli._commands import reported
 from enrnn.cli._errors import words
 from enrnn.cli._interrupts import ending_at_once
+from enrnn.recurrence import _dispatch
 
 SMALL = [
     *("--device", "cpu", "--set", "task.length=12", "--set", "task.train_size=100", "--set", "task.test_size=20"),
@@ -152,6 +153,15 @@ def test_info_says_what_is_there_and_why_something_is_not(capsys: pytest.Capture
     out = capsys.readouterr().out
     for word in ("torch", "devices", "backends", "reference", "cuda", "ENRNN_DATA", "tensorboard", "enrnn recipes"):
         assert word in out
+
+
+@pytest.mark.parametrize(("value", "said"), [("torch", "torch, in place of auto"), ("bogus", "'bogus', which is none of auto, ")])
+def test_info_says_which_backend_the_environment_asks_for(
+    value: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_dispatch, "OVERRIDE", value)
+    assert main(["info"]) == 0
+    assert f"ENRNN_BACKEND  {said}" in capsys.readouterr().out
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

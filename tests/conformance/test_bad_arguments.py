@@ -132,6 +132,7 @@ def recurrence_arguments() -> dict[str, Any]:
         "initial": torch.randn(4, 8),
         "nonlinearity": "modrelu",
         "lengths": torch.tensor([5, 3, 2, 1]),
+        "final_only": False,
         "backend": "auto",
     }
 
@@ -150,7 +151,22 @@ def wrong_tensor(argument: str, shape: tuple[int, ...], wanted: str) -> list[Any
     ]
 
 
+def no_tensor(argument: str) -> list[Any]:
+    """What is not a tensor, or not a dense one."""
+    return [
+        case(f"{argument} a list", argument, Tensor.tolist, (argument, "Tensor", "list")),
+        case(f"{argument} of NumPy", argument, Tensor.numpy, (argument, "Tensor", "ndarray")),
+        case(f"{argument} sparse", argument, Tensor.to_sparse, (argument, "dense", "sparse")),
+    ]
+
+
 EITHER = [
+    *no_tensor("inputs"),
+    *no_tensor("bias"),
+    *no_tensor("initial"),
+    case("no initial", "initial", lambda _: None, ("initial", "Tensor", "NoneType")),
+    case("bias a number", "bias", lambda _: 0.1, ("bias", "Tensor", "float")),
+    case("final_only a word", "final_only", lambda _: "no", ("final_only", "bool", "'no'")),
     case("inputs [5, 8]", "inputs", lambda _: torch.randn(5, 8), ("inputs", "[T, B, n]", "[5, 8]")),
     case("inputs of no steps", "inputs", lambda _: torch.randn(0, 4, 8), ("inputs", "T > 0", "[0, 4, 8]")),
     *wrong_tensor("bias", (7,), "[8]"),
@@ -169,10 +185,13 @@ EITHER = [
 WHOLE = [
     case("inputs of other units", "inputs", lambda _: torch.randn(5, 4, 7), ("weight", "[7, 7]", "[8, 8]")),
     *wrong_tensor("weight", (8, 7), "[8, 8]"),
+    *no_tensor("weight"),
+    case("no weight", "weight", lambda _: None, ("weight", "Tensor", "NoneType")),
 ]
 BLOCKS = [
     case("inputs of other units", "inputs", lambda _: torch.randn(5, 4, 7), ("inputs.size(-1) = 7", "5 + 3")),
     case("no long part", "long", lambda _: None, ("long", "short", "inputs.size(-1) = 8", "0 + 3")),
+    *(each for argument in ("long", "coupling", "short") for each in no_tensor(argument)),
     *wrong_tensor("long", (6, 5), "[5, 5]"),
     case("long a vector", "long", lambda _: torch.randn(5), ("long", "[5, 5]", "[5]")),
     case("long a number", "long", lambda _: torch.tensor(5.0), ("long", "[]")),
@@ -199,6 +218,19 @@ def test_long_short_recurrence_explains_what_does_not_fit(
     arguments = long_short_arguments() | {"backend": backend}
     arguments[argument] = spoil(arguments[argument])
     assert_explained(raised_by(lambda: long_short_recurrence(**arguments)), parts)
+
+
+@pytest.mark.parametrize("found", [torch.zeros(4, 3), 1.0])
+def test_a_nonlinearity_of_ones_own_keeps_the_shape(found: Any) -> None:
+    arguments = recurrence_arguments() | {"nonlinearity": lambda z: found}
+    assert_explained(raised_by(lambda: recurrence(**arguments)), ("nonlinearity", "[4, 8]"))
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_a_recurrence_of_neither_part_is_none(backend: str) -> None:
+    nothing = dict.fromkeys(("long", "coupling", "short"))
+    error = raised_by(lambda: long_short_recurrence(**(long_short_arguments() | nothing | {"backend": backend})))
+    assert_explained(error, ("long", "short", "None"))
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.complex64])

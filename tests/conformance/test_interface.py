@@ -12,7 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence
 
+import enrnn
 from enrnn import ENRNN, ENRNNCell
+from enrnn.layers._base import RecurrentLayer
 from tests._record import Recorder
 from tests.conformance._layers import relative_error, rounding, scatter_, twin
 
@@ -51,6 +53,15 @@ def test_arguments_have_torchs_names_order_and_defaults(ours: inspect.Signature,
 def test_forward_takes_torchs_arguments(ours: type[nn.Module], theirs: type[nn.Module]) -> None:
     wanted = {name: argument.default for name, argument in inspect.signature(theirs.forward).parameters.items()}
     assert {name: argument.default for name, argument in inspect.signature(ours.forward).parameters.items()} == wanted
+
+
+def test_code_that_flattens_parameters_for_cudnn_may_go_on_doing_so() -> None:
+    for name in enrnn.networks():
+        layer = enrnn.build(name, 3, 8)
+        if isinstance(layer, RecurrentLayer):
+            before = {key: value.clone() for key, value in layer.state_dict().items()}
+            layer.flatten_parameters()
+            assert all(torch.equal(value, before[key]) for key, value in layer.state_dict().items())
 
 
 SETTINGS = [

@@ -182,6 +182,10 @@ def test_a_layer_says_what_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_dispatch, "OVERRIDE", "quick")
     with pytest.raises(ValueError, match="ENRNN_BACKEND"):
         enrnn.ENRNN(2, 6)(torch.zeros(3, 1, 2))
+    monkeypatch.setattr(_dispatch, "OVERRIDE", "cuda")
+    monkeypatch.setenv("ENRNN_BACKEND", "cuda")
+    with pytest.raises(ValueError, match="ENRNN_BACKEND='cuda' cannot run this: the cuda engine runs on cuda tensors"):
+        enrnn.ENRNN(2, 6)(torch.zeros(3, 1, 2))
 
 
 def test_a_fallback_warns_once_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

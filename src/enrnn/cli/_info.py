@@ -10,7 +10,7 @@ import torch
 
 from .. import __version__
 from ..recipes import RECIPES
-from ..recurrence import _cpu, _cuda
+from ..recurrence import _cpu, _cuda, _dispatch
 from ..tasks._task import DATA_VARIABLE
 
 OPTIONAL = ("numba", "cuda-bindings", "matplotlib", "tensorboard", "scipy", "pystoi", "pesq")
@@ -37,6 +37,7 @@ def info() -> dict[str, dict[str, Any]]:
             "torch": "available",
             "cpu": _availability(_cpu.unavailable()),
             "cuda": _of_cuda() if torch.cuda.is_available() else _availability("there is no CUDA device"),
+            "ENRNN_BACKEND": _override(),
         },
         "data": {DATA_VARIABLE: os.environ.get(DATA_VARIABLE) or "not set"},
         "recipes": {task: f"{count}, see enrnn recipes" for task, count in _by_task().items()},
@@ -61,6 +62,13 @@ def _version(name: str) -> str:
 
 def _availability(reason: str | None) -> str:
     return "available" if reason is None else f"not available: {reason}"
+
+
+def _override() -> str:
+    override, known = _dispatch.OVERRIDE, _dispatch.BACKENDS
+    if override is None:
+        return "not set"
+    return f"{override}, in place of auto" if override in known else f"{override!r}, which is none of {', '.join(known)}"
 
 
 def _of_cuda() -> str:

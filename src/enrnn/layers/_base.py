@@ -68,6 +68,9 @@ class RecurrentLayer(RecurrentModule):
     def num_directions(self) -> int:
         return 2 if self.bidirectional else 1
 
+    def flatten_parameters(self) -> None:
+        """Does nothing. It is there for code that calls it, as torch's recurrent layers want it for cuDNN."""
+
     def _build(self) -> None:
         """Register and initialise everything, once the subclass's own settings stand."""
         for suffix, inputs in self._suffixes():

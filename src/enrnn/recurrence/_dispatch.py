@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._checks import InputError, InputTypeError, floating_tensor, one_of, tensor
+from .._checks import InputError, InputTypeError, boolean, dense_tensor, floating_tensor, one_of, tensor
 from .._operators import differentiated
 from .._precision import full_precision, state_dtype
 from ..nonlinearities import NONLINEARITIES
@@ -50,7 +50,7 @@ def recurrence(
     """
     if (found := _again(final_only, inputs, weight, None, None, bias, initial, nonlinearity, lengths, backend)) is not None:
         return found
-    checked = _check(inputs, {"weight": weight}, bias, initial, nonlinearity, lengths, backend)
+    checked = _check(inputs, {"weight": weight}, bias, initial, nonlinearity, lengths, final_only, backend)
     return _run(inputs, weight, None, None, bias, initial, nonlinearity, lengths, final_only, *checked)
 
 
@@ -71,7 +71,7 @@ def long_short_recurrence(
     if (found := _again(final_only, inputs, long, coupling, short, bias, initial, nonlinearity, lengths, backend)) is not None:
         return found
     blocks = {"long": long, "coupling": coupling, "short": short}
-    checked = _check(inputs, blocks, bias, initial, nonlinearity, lengths, backend)
+    checked = _check(inputs, blocks, bias, initial, nonlinearity, lengths, final_only, backend)
     return _run(inputs, long, coupling, short, bias, initial, nonlinearity, lengths, final_only, *checked)
 
 
@@ -138,14 +138,22 @@ def _check(
     initial: Tensor,
     nonlinearity: str | Callable[[Tensor], Tensor],
     lengths: Tensor | None,
+    final_only: bool,
     backend: str,
 ) -> tuple[str | None, str]:
     """Reject what does not fit together; return the nonlinearity's name if the fused operator is to run it, and the backend."""
     fusable = fusable_name(nonlinearity, bias is not None, backend)
+    boolean("final_only", final_only)
     floating_tensor("inputs", inputs)
+    others = {**blocks, "bias": bias, "initial": initial}
+    for name, given in {"inputs": inputs, **others}.items():
+        if given is not None or name in ("weight", "initial"):
+            dense_tensor(name, given)
     if inputs.dim() != 3 or inputs.shape[0] == 0:
         raise InputError(f"inputs must be [T, B, n] with T > 0, got shape {list(inputs.shape)}")
     _, batch, n = inputs.shape
+    if all(block is None for block in blocks.values()):
+        raise InputError("long and short must not both be None: there is no recurrent matrix then")
     if "weight" in blocks:
         expected: dict[str, list[int]] = {"weight": [n, n]}
     else:
@@ -161,7 +169,7 @@ def _check(
     if parts > 1 and sum(block is not None for block in blocks.values()) > 1:
         raise InputError(f"nonlinearity={nonlinearity!r} works on one recurrent matrix, not on a long and a short part")
     expected |= {"bias": [n // parts], "initial": [batch, n]}
-    for name, given in {**blocks, "bias": bias, "initial": initial}.items():
+    for name, given in others.items():
         if given is None:
             continue
         if list(given.shape) != expected[name]:

@@ -1,6 +1,7 @@
 """Which engine runs the sweeps, and why not a faster one."""
 
 import functools
+import os
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -75,7 +76,8 @@ def choose(backend: str, device: torch.device, dtype: torch.dtype, n: int, nonli
     if reason is None:
         return wanted
     if backend != "auto":
-        raise InputError(f"backend={backend!r} cannot run this: {reason}")
+        asked = "ENRNN_BACKEND" if os.environ.get("ENRNN_BACKEND") == backend else "backend"
+        raise InputError(f"{asked}={backend!r} cannot run this: {reason}")
     _warn_once(f"the recurrence runs as a loop of torch operations, because {reason}")
     return "torch"
 
