@@ -1,19 +1,15 @@
 """Every CUDA kernel once or twice, at a small size: what compute-sanitizer is to see (`test_sanitizer.py`).
 
-compute-sanitizer --tool racecheck python -m tests.gpu._each_kernel [racecheck]
+compute-sanitizer --tool racecheck python -m tests.gpu._each_kernel
 """
 
 from __future__ import annotations
 
 import dataclasses
-import sys
 import tempfile
-from typing import Any
 
 import torch
 
-from enrnn import _nvrtc
-from enrnn._launch import Kernel
 from enrnn.recipes import recipe
 from enrnn.recurrence import _cuda, _product, _rotations_cuda
 from enrnn.recurrence._shapes import shape_for, split_block
@@ -123,16 +119,7 @@ PARTS = [
 ]
 
 
-def every_thread_arrives(source: str, kernels: dict[str, int], device: torch.device, **defines: Any) -> list[Kernel]:
-    """racecheck does not see that one lane arrives at a gate for its warp, after `__syncwarp`."""
-    return load(source, kernels, device, **defines, **({"ARRIVALS": "THREADS"} if "ARRIVALS" in source else {}))
-
-
-load = _nvrtc.load
-
 if __name__ == "__main__":
-    if "racecheck" in sys.argv:
-        _nvrtc.load = every_thread_arrives
     for part in PARTS:
         part()
         print(part.__name__, flush=True)

@@ -28,7 +28,7 @@ def test_compute_sanitizer_has_nothing_to_say(tool: str, full: bool) -> None:
     options = ["--tool", tool]
     if tool == "memcheck":  # it would count calls that CUDA's bindings make to learn what a driver has
         options += ["--report-api-errors", "no"]
-    command = [sanitizer, *options, sys.executable, "-m", "tests.gpu._each_kernel", tool]
+    command = [sanitizer, *options, sys.executable, "-m", "tests.gpu._each_kernel"]
     # A server of NVIDIA's that other tests share would do the work in a process of its own, which nobody looks into.
     alone = {name: value for name, value in os.environ.items() if name != "CUDA_MPS_PIPE_DIRECTORY"}
     done = subprocess.run(command, cwd=ROOT, env=alone, capture_output=True, text=True, timeout=900)

@@ -9,9 +9,6 @@
 
 #define WARPS 16
 #define THREADS (32 * WARPS)
-#ifndef ARRIVALS
-#define ARRIVALS WARPS  // at a gate: a lane's for its warp; for compute-sanitizer, which does not see that, THREADS
-#endif
 #define SIZE (32 * TILES)
 #define STRIDE (SIZE + 4)
 #define LAST 40
@@ -89,20 +86,20 @@ __device__ __forceinline__ void give(double* Q, int place, double one, double tw
     }
 }
 
-// Both gates open for a first time when every warp has arrived and all that was given and put has come.
+// Both gates open for a first time when every thread has arrived and all that was given and put has come. (A lane could arrive for its warp, in the
+// same time; but compute-sanitizer would not see it.)
 __device__ __forceinline__ void set_up(Gate* gates) {
     if (threadIdx.x == 0) {
-        for (int i = 0; i < 2; i++) asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"((unsigned)__cvta_generic_to_shared(gates + i)), "n"(ARRIVALS) : "memory");
+        for (int i = 0; i < 2; i++) asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"((unsigned)__cvta_generic_to_shared(gates + i)), "n"(THREADS) : "memory");
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
 }
 
-// The `count`-th passage of a gate: this warp has done its part, and so have the others here and yonder, who send so many bytes.
+// The `count`-th passage of a gate: this thread has done its part, and so have the others here and yonder, who send so many bytes.
 __device__ __forceinline__ void pass(const Gate* gate, int count, unsigned bytes) {
     const unsigned at = (unsigned)__cvta_generic_to_shared(gate);
-    __syncwarp();
     if (threadIdx.x == 0) asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
-    else if (threadIdx.x % (THREADS / ARRIVALS) == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
+    else asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(at) : "memory");
     unsigned done = 0;
     while (!done)
         asm volatile("{\n\t.reg .pred p;\n\tmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\tselp.u32 %0, 1, 0, p;\n\t}"
