@@ -27,7 +27,7 @@ from . import _launch
 from ._graphs import Graphs
 from ._precision import lower_precision
 from ._streams import BESIDE, another
-from ._tape import SIDE, Launch, Step, Tape, View
+from ._tape import SIDE, Launch, Step, Tape, View, loose_end, unmet
 
 MOST_PROGRAMS = 256
 """That are kept of a function; the one that was not called for the longest time goes first."""
@@ -181,7 +181,7 @@ class _Ready:
     def __init__(self, program: Program) -> None:
         events = [_launch.new_event() for _ in {step.event for step in program.steps if step.event is not None}]
         weakref.finalize(self, _launch.forget_events, events, os.getpid()).atexit = False
-        self._parts = [_Part(steps, program, events, alone) for steps, alone in _parts(program.steps)]
+        self._parts = [_Part(steps, program, events, graph) for steps, graph in _parts(program.steps)]
         self._beside = any(step.stream == SIDE for step in program.steps)
 
     def run(self, tensors: list[Tensor]) -> None:
@@ -216,40 +216,20 @@ def _parts(steps: list[Step]) -> list[tuple[list[Step], bool]]:
             cut.append(([], captured))
         cut[-1][0].append(step)
     found, all_closed = [], True
-    for each, captured in cut:
-        closed, beside = _closed(each), any(step.stream == SIDE for step in each)
-        fits = captured and closed and (all_closed or not beside)  # what is beside in a graph is not behind what is still there
+    for at, (each, captured) in enumerate(cut):
+        closed, beside = loose_end(each) is None, any(step.stream == SIDE for step in each)
+        told = {step.event for step in each if not step.waits}
+        fits = captured and closed and told.isdisjoint(unmet(step for later, _ in cut[at + 1 :] for step in later))
+        fits = fits and (all_closed or not beside)  # what is beside in a graph does not come after what is still there
         found.append((each, fits and (len(cut) == 1 or len(each) >= FEWEST)))
         all_closed = all_closed and closed
     return found
 
 
-def _closed(steps: list[Step]) -> bool:
-    """Whether what they do beside begins after something that they do on the other stream, which waits for all of it."""
-    marked: dict[int, tuple[bool, int]] = {}
-    """For each event, whether it is of the stream beside, and how much had been done there."""
-    begun, done, waited_for = False, 0, 0
-    for step in steps:
-        beside = step.stream == SIDE
-        if step.waits:
-            if step.event not in marked:
-                return False
-            of_beside, many = marked[step.event]
-            begun = begun or (beside and not of_beside)
-            waited_for = many if of_beside and not beside else waited_for
-        else:
-            if beside and not begun:
-                return False
-            done += beside
-            if step.event is not None:
-                marked[step.event] = beside, done
-    return waited_for == done
-
-
 class _Part:
     """Steps that follow one another."""
 
-    def __init__(self, steps: list[Step], program: Program, events: list[Any], alone: bool) -> None:
+    def __init__(self, steps: list[Step], program: Program, events: list[Any], graph: bool) -> None:
         self._places, self._own = program.places, program.own
         self._memory = ctypes.create_string_buffer(sum(len(step.launch.words) for step in steps if step.launch))
         self._words = memoryview(self._memory).cast("B").cast("q")
@@ -262,7 +242,7 @@ class _Part:
         """That they were told."""
         self._actions: list[tuple[int, Any, Any, Any]] = []
         self._calls = any(step.call is not None for step in steps)
-        self.graphs = Graphs() if alone else None
+        self.graphs = Graphs() if graph else None
         at = 0
         for step in steps:
             event = None if step.event is None else events[step.event]

@@ -8,7 +8,7 @@ view tensors and to ask for memory is seen, and is a fault: such a call cannot b
 import ctypes
 import functools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -304,15 +304,43 @@ class Tape:
         if len(self._streams) == 1:
             return
         side = another(self.device, BESIDE)
-        beside = [(at, step) for at, step in enumerate(self.steps) if step.stream == SIDE]
-        at, last = beside[-1]
-        done = last.event is not None and last.launch is None and not last.waits
         if side is None or self._streams[SIDE:] != [side.cuda_stream]:
             self._fails("it uses other streams")
-        elif not beside[0][1].waits:
-            self._fails("what is beside it does not begin after it")
-        elif not done or Step(MAIN, event=last.event, waits=True) not in self.steps[at:]:
-            self._fails("what is beside it is not waited for")
+        elif reason := loose_end(self.steps):
+            self._fails(reason)
+
+
+def loose_end(steps: list[Step]) -> str | None:
+    """Why what these do beside is not theirs alone; None if it begins after something of theirs on the other stream, and that
+    waits for all of it."""
+    marked: dict[int | None, tuple[int, int]] = {}
+    """For each event its stream, and how much was done beside by then. That a kernel has begun does not tell that it is done."""
+    begun, done, waited_for = False, 0, 0
+    if unmet(steps):
+        return "it waits for what was before it"
+    for step in steps:
+        beside = step.stream == SIDE
+        done += beside
+        if step.waits:
+            stream, many = marked[step.event]
+            begun = begun or (beside and stream != SIDE)
+            waited_for = waited_for if beside else max(waited_for, many)
+        elif beside and not begun:
+            return "what is beside it does not begin after it"
+        elif step.event is not None:
+            marked[step.event] = step.stream, done if step.launch is None else 0
+    return None if waited_for == done else "what is beside it is not waited for"
+
+
+def unmet(steps: Iterable[Step]) -> set[int]:
+    """The events that these wait for before they mark them: what others have marked."""
+    marked, found = set(), set()
+    for step in steps:
+        if step.event is not None and not step.waits:
+            marked.add(step.event)
+        elif step.event is not None and step.event not in marked:
+            found.add(step.event)
+    return found
 
 
 WORD = struct.Struct("q")

@@ -62,9 +62,8 @@ def test_calls_that_are_replayed(family: torch.nn.Module, emulated: Emulated, mo
         found = answers(seed)
     monkeypatch.setattr(Graphs, "run", at_first)
     again = answers(seed)
-    parts = [_replay._parts(program.steps) for program in programs() if isinstance(program, _replay.Program)]
-    assert len(parts) == 2
-    assert emulated.graphs_launched == sum(as_graph for each in parts for _, as_graph in each) > 0
+    assert [type(each) for each in programs()] == [_replay.Program] * 2
+    assert emulated.graphs_launched == 2  # with a copy before some of them, which on a GPU is in the graph, too
     monkeypatch.setattr(_replay, "replayable", lambda like: False)
     for one, two, three in zip(found, again, answers(seed), strict=True):
         assert torch.equal(one, two)

@@ -32,19 +32,21 @@ class Case(NamedTuple):
     gram: bool = False
     product: bool = False
     """How the gradients of matrices are formed; torch's way if neither."""
+    graphs: int = 2
+    """One for either direction, and more where torch's operations are among its kernels, of which here none can be in one."""
 
 
 CASES = {
-    "in one block": Case(5, 3, 20, 12, "modrelu"),
-    "of copies": Case(5, 3, 20, 12, "relu", strided=True),
+    "in one block": Case(5, 3, 20, 12, "modrelu", graphs=3),
+    "of copies": Case(5, 3, 20, 12, "relu", strided=True, graphs=3),
     "without zeros": Case(4, 5, 24, 16, "tanh", gram=True),
     "of one part": Case(4, 17, 40, 0, "relu", product=True),
-    "of a single step": Case(1, 3, 20, 12, "tanh"),
-    "of a single step, in two parts": Case(1, 17, 60, 70, "tanh", apart=True, product=True),
-    "in two parts": Case(4, 18, 60, 70, "leaky_relu", apart=True, product=True),
-    "in two parts, with torch's products": Case(3, 3, 60, 70, "identity", apart=True),
+    "of a single step": Case(1, 3, 20, 12, "tanh", graphs=3),
+    "of a single step, in two parts": Case(1, 17, 60, 70, "tanh", apart=True, product=True, graphs=3),
+    "in two parts": Case(4, 18, 60, 70, "leaky_relu", apart=True, product=True, graphs=3),
+    "in two parts, with torch's products": Case(3, 3, 60, 70, "identity", apart=True, graphs=5),
     "in two parts, linked": Case(4, 17, 60, 150, "modrelu", apart=True, linked=True, product=True),
-    "linked, of copies": Case(3, 9, 60, 150, "tanh", apart=True, linked=True, strided=True, product=False),
+    "linked, of copies": Case(3, 9, 60, 150, "tanh", apart=True, linked=True, strided=True, product=False, graphs=3),
 }
 
 
@@ -84,9 +86,7 @@ def test_the_same_bits(name: str, emulated: Emulated, monkeypatch: pytest.Monkey
     monkeypatch.setattr(_graphs.Graphs, "run", at_first)
     assert all(torch.equal(*pair) for pair in zip(found, answers(given, upstream, case.nonlinearity), strict=True))
     assert emulated.launched == wholes[0]
-    parts = [_replay._parts(program.steps) for program in programs() if isinstance(program, _replay.Program)]
-    assert emulated.graphs_launched == sum(as_graph for each in parts for _, as_graph in each)
-    assert emulated.graphs_launched == 2 or any(step.call for program in programs() for step in program.steps)
+    assert emulated.graphs_launched == case.graphs
     doubles = [each if each is None else each.detach().double().requires_grad_() for each in given]
     exact = answers(doubles, upstream.double(), case.nonlinearity, "reference")
     for each, right in zip(found, exact, strict=True):

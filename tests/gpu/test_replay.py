@@ -19,12 +19,13 @@ SIZES = [
     (50, 32, 310, 720),
     (50, 4, 310, 720),
     (20, 8, 40, 24),
+    (2000, 4, 300, 20),
     (9, 3, 50, 0),
     (1, 32, 310, 720),
     (1, 3, 50, 20),
 ]
-"""The paper's, with fewer steps; one whose parts are run in turn; small ones, whose gradients are torch's products;
-a single step."""
+"""The paper's, with fewer steps; one whose parts are run in turn; small ones; a long one, whose gradients are torch's products
+while the bias's is found beside them; a single step."""
 
 
 def anew(given: list[Tensor | None], upstream: Tensor, monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
