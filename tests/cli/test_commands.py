@@ -19,7 +19,7 @@ from enrnn.cli import main
 from enrnn.cli._commands import reported
 from enrnn.cli._errors import words
 from enrnn.cli._interrupts import ending_at_once
-from enrnn.recurrence import _dispatch
+from enrnn.recurrence import _engines
 
 SMALL = [
     *("--device", "cpu", "--set", "task.length=12", "--set", "task.train_size=100", "--set", "task.test_size=20"),
@@ -159,7 +159,7 @@ def test_info_says_what_is_there_and_why_something_is_not(capsys: pytest.Capture
 def test_info_says_which_backend_the_environment_asks_for(
     value: str, said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_dispatch, "OVERRIDE", value)
+    monkeypatch.setattr(_engines, "OVERRIDE", value)
     assert main(["info"]) == 0
     assert f"ENRNN_BACKEND  {said}" in capsys.readouterr().out
 

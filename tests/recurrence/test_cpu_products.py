@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from enrnn.recurrence import _cpu, _cpu_products, _dispatch, _projection
+from enrnn.recurrence import _cpu, _cpu_products, _engines, _projection
 from enrnn.recurrence._cpu_products import product
 from enrnn.recurrence._projection import projected
 from tests._record import Recorder
@@ -97,7 +97,7 @@ def test_what_does_not_fit_together_is_refused_as_ever(tiles: list[str]) -> None
 
 @pytest.mark.parametrize("name", ["torch", "reference"])
 def test_so_is_everything_where_the_environment_asks_for_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_dispatch, "OVERRIDE", name)
+    monkeypatch.setattr(_engines, "OVERRIDE", name)
     assert not _cpu_products.library_is_slow.__wrapped__()
 
 

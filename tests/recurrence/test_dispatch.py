@@ -11,7 +11,7 @@ from torch import Tensor
 import enrnn
 from enrnn.functional import long_short_recurrence, recurrence
 from enrnn.nonlinearities import NONLINEARITIES, paired_modrelu
-from enrnn.recurrence import _cpu, _dispatch, _engines, _gram
+from enrnn.recurrence import _cpu, _engines, _gram
 from tests._record import Recorder
 from tests.recurrence._problems import problem
 
@@ -176,14 +176,13 @@ def test_a_layer_says_what_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert enrnn.ENRNN(2, 6, backend="reference").backend_used == "reference"
     assert enrnn.ENRNN(2, 6, nonlinearity=torch.sin).backend_used == "reference"
     assert enrnn.ENRNNCell(2, 6).backend_used == "cpu"
-    monkeypatch.setattr(_dispatch, "OVERRIDE", "torch")
+    monkeypatch.setattr(_engines, "OVERRIDE", "torch")
     assert enrnn.ENRNN(2, 6).backend_used == "torch"
     assert enrnn.ENRNN(2, 6, nonlinearity=torch.sin).backend_used == "reference"
-    monkeypatch.setattr(_dispatch, "OVERRIDE", "quick")
+    monkeypatch.setattr(_engines, "OVERRIDE", "quick")
     with pytest.raises(ValueError, match="ENRNN_BACKEND"):
         enrnn.ENRNN(2, 6)(torch.zeros(3, 1, 2))
-    monkeypatch.setattr(_dispatch, "OVERRIDE", "cuda")
-    monkeypatch.setenv("ENRNN_BACKEND", "cuda")
+    monkeypatch.setattr(_engines, "OVERRIDE", "cuda")
     with pytest.raises(ValueError, match="ENRNN_BACKEND='cuda' cannot run this: the cuda engine runs on cuda tensors"):
         enrnn.ENRNN(2, 6)(torch.zeros(3, 1, 2))
 

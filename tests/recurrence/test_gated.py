@@ -10,7 +10,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from enrnn import GORU
-from enrnn.recurrence import _dispatch, _gated
+from enrnn.recurrence import _engines, _gated
 from tests._record import Recorder
 from tests.recurrence._gated import Case, plain, problem, sweeps
 from tests.recurrence._layers import assert_alike, assert_compiles_in_one_graph
@@ -168,7 +168,7 @@ def test_what_stays_on_the_reference_path(monkeypatch: pytest.MonkeyPatch) -> No
     parametrize.remove_parametrizations(free, "weight_hh_l0")
     assert free.backend_used == "gated"  # which needs no constraint
     for override, used in (("reference", "reference"), ("torch", "reference"), ("cuda", "reference"), ("cpu", "gated")):
-        monkeypatch.setattr(_dispatch, "OVERRIDE", override)
+        monkeypatch.setattr(_engines, "OVERRIDE", override)
         assert free.backend_used == used
         assert free(torch.ones(2, 1, 3))[0].shape == (2, 1, 8)
 

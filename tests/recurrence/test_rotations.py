@@ -10,7 +10,7 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from enrnn import EURNN, UnitaryGivens
-from enrnn.recurrence import _cuda, _dispatch, _rotations, _rotations_cuda, reference
+from enrnn.recurrence import _cuda, _engines, _rotations, _rotations_cuda, reference
 from enrnn.recurrence._rotations_torch import reference as by_layers
 from enrnn.recurrence._shapes import Limits
 from tests._record import Recorder
@@ -157,9 +157,9 @@ def test_what_stays_with_the_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     for backend in ("reference", "torch"):
         assert EURNN(3, 1024, backend=backend).backend_used == backend
     layer = EURNN(3, 1024)
-    monkeypatch.setattr(_dispatch, "OVERRIDE", "torch")
+    monkeypatch.setattr(_engines, "OVERRIDE", "torch")
     assert layer.backend_used == "torch"
-    monkeypatch.setattr(_dispatch, "OVERRIDE", None)
+    monkeypatch.setattr(_engines, "OVERRIDE", None)
     assert layer.backend_used == "rotations"
     before = layer(torch.ones(2, 1, 3))[0]
     parametrize.remove_parametrizations(layer, "weight_hh_l0")

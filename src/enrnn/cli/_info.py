@@ -10,7 +10,8 @@ import torch
 
 from .. import __version__
 from ..recipes import RECIPES
-from ..recurrence import _cpu, _cuda, _dispatch
+from ..recurrence import _cpu, _cuda, _engines
+from ..recurrence._dispatch import BACKENDS
 from ..tasks._task import DATA_VARIABLE
 
 OPTIONAL = ("numba", "cuda-bindings", "matplotlib", "tensorboard", "scipy", "pystoi", "pesq")
@@ -65,7 +66,7 @@ def _availability(reason: str | None) -> str:
 
 
 def _override() -> str:
-    override, known = _dispatch.OVERRIDE, _dispatch.BACKENDS
+    override, known = _engines.OVERRIDE, BACKENDS
     if override is None:
         return "not set"
     return f"{override}, in place of auto" if override in known else f"{override!r}, which is none of {', '.join(known)}"

@@ -87,7 +87,7 @@ def possible(like: Tensor) -> bool:
 
 @functools.cache
 def library_is_slow() -> bool:
-    from ._dispatch import OVERRIDE
+    from ._engines import OVERRIDE
 
     mkl = torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
     if not mkl or _cpu.unavailable() is not None or OVERRIDE in ("reference", "torch"):

@@ -1,6 +1,5 @@
 """The recurrence as a function: arguments checked, the backend chosen."""
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ from .._checks import InputError, InputTypeError, boolean, dense_tensor, floatin
 from .._operators import differentiated
 from .._precision import full_precision, state_dtype
 from ..nonlinearities import NONLINEARITIES
-from . import reference
+from . import _engines, reference
 from ._derivatives import final_state
 from ._derivatives import recurrence as fused_recurrence
 from ._engines import choose
@@ -19,9 +18,6 @@ from ._engines import choose
 BACKENDS = ("auto", "reference", "torch", "cpu", "cuda")
 """`reference`: plain torch under autograd, the specification. `torch`: a loop with a hand-written reverse sweep, on any device.
 `cpu`: compiled loops (Numba). `cuda`: one kernel for a whole sequence. `auto`: the fastest there is for the tensors at hand."""
-
-OVERRIDE = os.environ.get("ENRNN_BACKEND") or None
-"""From the environment: the backend to take wherever `auto` is asked for."""
 
 
 def recurrence(
@@ -123,8 +119,8 @@ def fusable_name(nonlinearity: str | Callable[[Tensor], Tensor], bias: bool, bac
             names = ", ".join(NONLINEARITIES)
             raise InputError(f"backend={backend!r} runs the nonlinearities {names}; a callable runs on 'reference'")
         return None, backend
-    if backend == "auto" and OVERRIDE is not None:
-        backend = one_of("ENRNN_BACKEND", OVERRIDE, BACKENDS)
+    if backend == "auto" and _engines.OVERRIDE is not None:
+        backend = one_of("ENRNN_BACKEND", _engines.OVERRIDE, BACKENDS)
     name = one_of("nonlinearity", nonlinearity, NONLINEARITIES)
     if name in ("modrelu", "paired_modrelu") and not bias:
         name = "identity"  # which it is, and with the identity's derivative at zero

@@ -15,6 +15,9 @@ from ._cuda import Blocks
 from ._shapes import as_one
 from .reference import block_matrix
 
+OVERRIDE = os.environ.get("ENRNN_BACKEND") or None
+"""From the environment: the backend to take wherever `auto` is asked for."""
+
 
 class Engine(NamedTuple):
     """A way of running the forward sweep and the reverse sweep; see `_torch` for what the two functions do."""
@@ -76,7 +79,7 @@ def choose(backend: str, device: torch.device, dtype: torch.dtype, n: int, nonli
     if reason is None:
         return wanted
     if backend != "auto":
-        asked = "ENRNN_BACKEND" if os.environ.get("ENRNN_BACKEND") == backend else "backend"
+        asked = "ENRNN_BACKEND" if backend == OVERRIDE else "backend"
         raise InputError(f"{asked}={backend!r} cannot run this: {reason}")
     _warn_once(f"the recurrence runs as a loop of torch operations, because {reason}")
     return "torch"
