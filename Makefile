@@ -60,9 +60,10 @@ bench: $(INSTALLED) ## time the recurrence on the CPU beside PyTorch's own layer
 	@mkdir -p build
 	@$(BIN)/python benchmarks/recurrence_cpu.py --json build/bench-cpu.json
 
-gpubench: ## the same on a GPU beside cuDNN, with this machine's own Python and torch; also to build/bench-gpu.json
+gpubench: ## the same on a GPU beside cuDNN, with this machine's own Python and torch; also to build/bench-gpu.json and bench-layer.json
 	@mkdir -p build
 	@PYTHONPATH=src $(PYTHON) benchmarks/recurrence_cuda.py --growth --json build/bench-gpu.json
+	@PYTHONPATH=src $(PYTHON) benchmarks/layer_step.py --json build/bench-layer.json
 
 gpu: ## the GPU tests, with this machine's own Python and torch
 	@PYTHONPATH=src $(PYTHON) -m pytest -m gpu $(GPU_ARGS)

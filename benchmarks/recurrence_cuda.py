@@ -8,9 +8,8 @@ the ENRNN layer has, and the same recurrence as a loop of torch operations. All 
 Forward is without gradients; training is forward and backward with the gradients of everything. All are timed twice, in
 interleaved rounds: replayed from a CUDA graph, which times the device, and called from Python, call after call, where the host
 may be what one waits for. (The loop is only called: that is how it is used.)
-Projecting the inputs and forming the matrices is timed apart, at the layer; and so is a whole layer's step of training, as one
-calls it, beside cuDNN's of as many units. Before anything is reported, the kernel is checked
-against the loop in float64 at every size.
+Projecting the inputs and forming the matrices is timed apart, at the layer; a whole layer's step of training has a program of its
+own (`layer_step.py`). Before anything is reported, the kernel is checked against the loop in float64 at every size.
 """
 
 from __future__ import annotations
@@ -234,20 +233,6 @@ def around(at: Size, features: int) -> dict[str, float]:
     return measure({name: capture(work) for name, work in works.items()}, set())
 
 
-def layers(at: Size, features: int) -> dict[str, float]:
-    """A step of training but for the optimiser, called from Python: the gradients of all parameters."""
-    ours = enrnn.ENRNN(features, at.n, short_size=at.short, device="cuda")
-    theirs = nn.RNN(features, at.n, nonlinearity="relu").cuda()
-    x = torch.randn(at.steps, at.batch, features, device="cuda")
-    upstream = torch.randn(at.steps, at.batch, at.n, device="cuda")
-
-    def step(layer: nn.Module) -> Callable[[], object]:
-        parameters = list(layer.parameters())
-        return lambda: torch.autograd.grad(layer(x)[0], parameters, upstream)
-
-    return measure({"ENRNN": step(ours), "cuDNN RNN": step(theirs)}, set(), repeats=20)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", nargs="+", default=SIZES)
@@ -262,10 +247,7 @@ def main() -> None:
         row = run(at, features)
         show(row, at.steps)
         row["around"] = around(at, features)
-        print("beside it, us: " + ", ".join(f"{name} {value:.0f}" for name, value in row["around"].items()))  # type: ignore[attr-defined]
-        row["layers"] = called = layers(at, features)
-        ours, theirs = called["ENRNN"] / 1e3, called["cuDNN RNN"] / 1e3
-        print(f"a layer's step, called, ms: {ours:.3f}, cuDNN RNN's {theirs:.3f} ({theirs / ours:.2f})", flush=True)
+        print("beside it, us: " + ", ".join(f"{name} {value:.0f}" for name, value in row["around"].items()), flush=True)  # type: ignore[attr-defined]
         rows.append(row)
         for changed in (
             [at._replace(steps=2 * at.steps), at._replace(batch=2 * at.batch), at._replace(long=2 * at.long, short=2 * at.short)]

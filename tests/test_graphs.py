@@ -80,11 +80,11 @@ def test_no_graph_for_what_does_not_come_again(fake: Driver) -> None:
 
 def test_graphs_that_were_not_worth_it_make_one_wait_and_others_end_that(fake: Driver) -> None:
     work = Work(fake)
-    for each in range(100):  # twice, and then never again
+    for each in range(MOST + 84):  # twice, and then never again
         work(each)
         work(each)
     made = fake.graphs_launched
-    assert made < 20  # and then: no more
+    assert made < MOST + 4  # and then: no more
     waited = next(times for times in range(1000) if work(1000))
     assert 1 < waited <= PATIENCE
     assert all(work(1000) for _ in range(WORTH - 1))

@@ -50,6 +50,8 @@ class Check:
     reason_to_skip: Callable[[Machine], str | None] = lambda machine: None
 
 
+SANITIZER = "tests/gpu/test_sanitizer.py"
+
 CHECKS = (
     Check("layer-laws", "every layer and matrix family keeps the laws it promises", ("tests/laws", "-m", "not gpu")),
     Check(
@@ -74,7 +76,14 @@ CHECKS = (
     Check("conformance", "torch.nn's interface and published numbers", ("tests/conformance", "-m", "not gpu")),
     Check("deployment", "compile, export, ONNX, copies and state dicts", ("tests/deployment", "-m", "not gpu")),
     Check("emulated", "the CUDA kernels run without a GPU, in unfair orders of threads, without races", ("tests/emulated",)),
-    Check("gpu", "the CUDA kernels equal the reference, outputs and gradients", ("tests", "-m", "gpu"), no_cuda),
+    Check(
+        "gpu",
+        "the CUDA kernels equal the reference, outputs and gradients",
+        ("tests", "-m", "gpu", f"--ignore={SANITIZER}"),
+        no_cuda,
+    ),
+    # By itself: what shares the GPU with it makes it many times slower.
+    Check("sanitizer", "every CUDA kernel under compute-sanitizer: no access out of bounds, no race", (SANITIZER,), no_cuda),
 )
 
 

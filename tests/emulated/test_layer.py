@@ -17,7 +17,7 @@ from enrnn.layers._long_short import LongShort
 from enrnn.matrices import EigenvalueNormalized
 from enrnn.matrices import _eigenvalue_normalized as normalized
 from tests.emulator._chip import Emulated
-from tests.recurrence._one_call import CASES, answers, called, layer_for, second
+from tests.recurrence._one_call import CASES, alike, answers, called, layer_for, projected_within, second
 
 
 def steps(layer: enrnn.ENRNN, x: Tensor, many: int) -> list[Tensor]:
@@ -57,24 +57,31 @@ def test_a_layer_learns_as_in_float64(q: int, s: int, emulated: Emulated) -> Non
         assert called(name) == [_replay.Program]
 
 
+@pytest.mark.parametrize("within", [True, False], ids=["projected within", "projected before"])
 @pytest.mark.parametrize("name", CASES)
-def test_one_call_gives_the_same_bits_as_matrix_by_matrix(name: str, emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_call_gives_the_same_bits_as_matrix_by_matrix(
+    name: str, within: bool, emulated: Emulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if within:
+        projected_within(monkeypatch)
     with monkeypatch.context() as patch:
-        patch.setattr(LongShort, "_unformed", lambda layer, suffix: None)
+        patch.setattr(LongShort, "_unformed", lambda layer, suffix, x: None)
         right = answers(*layer_for(CASES[name]))
         assert not called("one_call")
-    given = layer_for(CASES[name])
+    given, before = layer_for(CASES[name]), called("projection")
+    assert bool(before) == within
     for _ in range(5):
         found = answers(*given)
-        assert len(found) == len(right)
-        assert all(torch.equal(*pair) for pair in zip(found, right, strict=True))
+        assert alike(found, right, name) if within else all(torch.equal(*pair) for pair in zip(found, right, strict=True))
     assert called("one_call")
+    assert called("projection") == before
 
 
 @pytest.mark.usefixtures("in_any_order_too")
 @pytest.mark.parametrize("name", ["modrelu", "no coupling"])
-def test_one_call_in_any_order_of_threads(name: str, emulated: Emulated) -> None:
+def test_one_call_in_any_order_of_threads(name: str, emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels that belong to one call begin before others have ended."""
+    projected_within(monkeypatch)
     layer, x, first = layer_for(CASES[name], 9, 20)
     found = [answers(layer, x, first) for _ in range(4)]
     assert called("one_call") == called("one_call_backward") == called("_noted_on_device") == [_replay.Program]
@@ -93,12 +100,15 @@ def test_a_cell_is_one_call_too(emulated: Emulated, monkeypatch: pytest.MonkeyPa
     cell, x = enrnn.ENRNNCell(3, 11, short_size=5, backend="cuda"), torch.randn(2, 3)
     found = torch.autograd.grad(cell(x).sum(), cell.parameters())
     assert called("one_call")
-    monkeypatch.setattr(LongShort, "_unformed", lambda layer, suffix: None)
+    monkeypatch.setattr(LongShort, "_unformed", lambda layer, suffix, x: None)
     assert all(torch.equal(*pair) for pair in zip(found, torch.autograd.grad(cell(x).sum(), cell.parameters()), strict=True))
 
 
-@pytest.mark.parametrize("name", ["modrelu", "no coupling", "long", "short"])
-def test_second_derivatives(name: str, emulated: Emulated) -> None:
+@pytest.mark.parametrize("name", ["modrelu", "no coupling", "long", "short", "two layers, both directions"])
+@pytest.mark.parametrize("within", [True, False], ids=["projected within", "projected before"])
+def test_second_derivatives(within: bool, name: str, emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    if within:
+        projected_within(monkeypatch)
     case = CASES[name]
     layer, x, first = layer_for(case._replace(options={**case.options, "nonlinearity": "tanh"}))
     exact = copy.deepcopy(layer).double()
@@ -113,7 +123,10 @@ def test_second_derivatives(name: str, emulated: Emulated) -> None:
         torch.testing.assert_close(each.double(), truth, rtol=1e-4, atol=2e-5 * float(truth.abs().max()))
 
 
-def test_many_gradients_at_once(emulated: Emulated) -> None:
+@pytest.mark.parametrize("within", [True, False], ids=["projected within", "projected before"])
+def test_many_gradients_at_once(within: bool, emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    if within:
+        projected_within(monkeypatch)
     layer, x, first = layer_for(CASES["modrelu"])
     learning = [first, *layer.parameters()]
     output = layer(x, first)[0]

@@ -11,7 +11,7 @@ from enrnn.recurrence import _cuda
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest first: others run beside them where tests are shared between processes."""
-    items.sort(key=lambda item: "test_sanitizer" not in item.nodeid)
+    items.sort(key=lambda item: not any(name in item.nodeid for name in ("test_sanitizer", "over_an_epoch")))
 
 
 @pytest.fixture

@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
+import enrnn
 from enrnn import _replay
 from enrnn.layers._long_short import LongShort
-from tests.recurrence._one_call import CASES, answers, called, layer_for, second
+from tests._record import Recorder
+from tests.recurrence._one_call import CASES, alike, answers, called, layer_for, projected_within, second
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("kernels")]
 
@@ -18,12 +20,15 @@ SIZES = [(6, 5), (96, 64), (374, 94), (310, 720)]
 
 
 def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LongShort, "_unformed", lambda layer, suffix: None)
+    monkeypatch.setattr(LongShort, "_unformed", lambda layer, suffix, x: None)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("within", [True, False], ids=["projected within", "projected before"])
 @pytest.mark.parametrize("name", CASES)
-def test_the_same_bits(name: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_bits(name: str, within: bool, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    if within:
+        projected_within(monkeypatch)
     for known in _replay._known.values():
         known.clear()
     given = layer_for(CASES[name], *size, "cuda")
@@ -32,14 +37,43 @@ def test_the_same_bits(name: str, size: tuple[int, int], monkeypatch: pytest.Mon
     one_by_one(monkeypatch)
     right = answers(*layer_for(CASES[name], *size, "cuda"))
     for each in found:
+        assert alike(each, right, name) if within else all(torch.equal(*pair) for pair in zip(each, right, strict=True))
+
+
+@pytest.mark.parametrize("batch_first", [True, False], ids=["sequences first", "steps first"])
+@pytest.mark.parametrize(
+    ("steps", "features", "size"), [(300, 2, (96, 64)), (300, 129, (374, 94)), (60, 500, (310, 720))], ids=str
+)
+def test_a_layer_as_large_as_the_papers(
+    steps: int, features: int, size: tuple[int, int], batch_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose inputs are projected within the call, and learn; everything is replayed."""
+
+    def learned() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        layer = enrnn.ENRNN(features, sum(size), short_size=size[1], batch_first=batch_first, device="cuda")
+        x = torch.randn(*(32, steps) if batch_first else (steps, 32), features, device="cuda").requires_grad_()
+        return list(torch.autograd.grad(layer(x)[0].square().sum(), [x, *layer.parameters()]))
+
+    for known in _replay._known.values():
+        known.clear()
+    found = [learned() for _ in range(5)]
+    assert called("one_call") == called("one_call_backward") == [_replay.Program]
+    assert _replay.Program not in called("projection")
+    one_by_one(monkeypatch)
+    right = learned()
+    for each in found:
         assert all(torch.equal(*pair) for pair in zip(each, right, strict=True))
 
 
 @pytest.mark.parametrize("size", [*SIZES, (200, 30), (512, 512)], ids=str)
 def test_launches_that_come_again_are_graphs(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """All of a call, or what lies between its products."""
+    for known in _replay._known.values():
+        known.clear()
     layer, x, first = layer_for(CASES["modrelu"], *size, "cuda")
     for _ in range(8):
+        found: list[torch.Tensor] = []  # what was found before is freed before: addresses come again at once
         found = answers(layer, x, first)
     for name in ("_noted_on_device", "one_call", "one_call_backward"):
         (program,) = (
@@ -73,17 +107,18 @@ def test_a_matrix_that_is_not_finite(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)
-def test_a_matrix_that_cannot_be_certified(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of its eigenvalues are as large. What was found with it before anybody looked is not used, late as the chip may be."""
+def test_a_matrix_that_cannot_be_certified(size: tuple[int, int], record: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of its eigenvalues are as large, and which of them is taken for the first, of which T's gradient is a function, is a
+    matter of rounding. What was found with it before anybody looked is not used, late as the chip may be."""
 
-    def learned() -> list[torch.Tensor]:
+    def learned() -> dict[str, torch.Tensor]:
         layer, x, first = layer_for(CASES["modrelu"], *size, "cuda")
         T = layer.parametrizations["weight_short_l0"].original
         T.detach().copy_(torch.eye(len(T)).roll(1, 0))
-        found = []
-        for _ in range(4):
+        names, found = ["output", "first state", *(name for name, _ in layer.named_parameters())], {}
+        for step in range(4):
             torch.cuda._sleep(3_000_000)
-            found += answers(layer, x, first)[:-4]
+            found |= {f"{name}, step {step}": each for name, each in zip(names, answers(layer, x, first), strict=False)}
             with torch.no_grad():
                 T.mul_(1.1)
         assert int(layer.fallbacks) == 4
@@ -91,12 +126,17 @@ def test_a_matrix_that_cannot_be_certified(size: tuple[int, int], monkeypatch: p
 
     found = learned()
     one_by_one(monkeypatch)
-    assert all(torch.equal(*pair) for pair in zip(found, learned(), strict=True))
+    right = learned()
+    differ = {name for name in right if not torch.equal(found[name], right[name])}
+    of_T = {name for name in differ if name.startswith("parametrizations.weight_short")}  # by the eigenvalue that comes first
+    record(cases=len(right), cases_of_another_tie=len(of_T))
+    assert differ <= of_T
 
 
 @pytest.mark.parametrize("size", SIZES[:2], ids=str)
 @pytest.mark.parametrize("name", ["modrelu", "no coupling", "long", "short"])
-def test_second_derivatives(name: str, size: tuple[int, int]) -> None:
+def test_second_derivatives(name: str, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    projected_within(monkeypatch)
     case = CASES[name]
     layer, x, first = layer_for(case._replace(options={**case.options, "nonlinearity": "tanh"}), *size, "cuda")
     exact = copy.deepcopy(layer).double()

@@ -2,8 +2,7 @@
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterator
 from typing import Any, overload
 
 import torch
@@ -16,6 +15,7 @@ from .._precision import autocasting, held_in, state_dtype
 from .._streams import Meanwhile
 from ._module import Device, Pointwise, RecurrentModule, check_tensors, unusual
 from ._once import formed_once
+from ._one_call import Unformed
 
 STRETCH = 256
 """Steps that `final_state` runs at once, at most."""
@@ -33,9 +33,6 @@ class RecurrentLayer(RecurrentModule):
     """
 
     first_suffix = "_l0"
-
-    _formed: Mapping[str, Any] = MappingProxyType({})
-    """What `_form` has returned, by suffixes, within `_forming`."""
 
     def __init__(
         self,
@@ -190,7 +187,7 @@ class RecurrentLayer(RecurrentModule):
         held = state_dtype(stored)
         autocast = autocasting(x)
         self._check_input(x, hx, autocast)
-        initial = x.new_zeros(self._state_shape(x), dtype=held) if hx is None else held_in(held, hx)
+        initial = None if hx is None else held_in(held, hx)
         finals = []
         for layer in range(self.num_layers):
             outputs = []
@@ -199,7 +196,9 @@ class RecurrentLayer(RecurrentModule):
                 formed, inputs, bias = self._formed_and_projected(suffix, form, x, held)
                 if direction == 1:
                     inputs = reverse(inputs, lengths)
-                start = initial[layer * self.num_directions + direction]
+                if initial is None and not isinstance(formed, Unformed):
+                    initial = x.new_zeros(self._state_shape(x), dtype=held)
+                start: Any = None if initial is None else initial[layer * self.num_directions + direction]
                 states = self._run(suffix, formed, inputs, bias, start, lengths)
                 finals.append(states[-1])
                 outputs.append(states if direction == 0 else reverse(states, lengths))
@@ -209,9 +208,6 @@ class RecurrentLayer(RecurrentModule):
                 x = F.dropout(x, self.dropout, self.training)
         final = torch.stack(finals)
         return x, final if autocast else held_in(stored, final)
-
-    def _given(self, suffix: str) -> Any:
-        return self._formed[suffix] if suffix in self._formed else self._ready(suffix)
 
     @contextlib.contextmanager
     def _forming(self) -> Iterator[None]:

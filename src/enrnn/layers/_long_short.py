@@ -23,6 +23,7 @@ from ..matrices import (
 )
 from ..recurrence import long_short_recurrence
 from ..recurrence._dispatch import fusable_name
+from ..recurrence._projection import meant_for
 from ..recurrence.reference import block_matrix
 from ..spectrum import SOLVERS
 from ._module import RecurrentModule, orthogonal_
@@ -132,11 +133,7 @@ class LongShort(RecurrentModule):
             coupling = coupling.to(short.dtype)
         return long, coupling, short
 
-    def _ready(self, suffix: str) -> Any:
-        unformed = self._unformed(suffix)
-        return self._form(suffix) if unformed is None else unformed
-
-    def _unformed(self, suffix: str) -> Unformed | None:
+    def _unformed(self, suffix: str, x: Tensor) -> tuple[Unformed, Tensor] | None:
         """What `_run` makes one call of, with a gradient and outside of a graph; None where something looks at the matrices, or
         at what happens, or where they are written in another way."""
         like = self._like
@@ -149,8 +146,9 @@ class LongShort(RecurrentModule):
             return None
         long, short = chains
         free_long, free_short = (None if each is None else each.original for each in chains)
-        coupling, bias = getattr(self, f"weight_coupling{suffix}", None), getattr(self, self._bias_name(suffix))
-        for each in (free_long, free_short, coupling, bias):
+        coupling = getattr(self, f"weight_coupling{suffix}", None)
+        weight, added, threshold = self._way_in(suffix)
+        for each in (x, weight, added, threshold, free_long, free_short, coupling):
             if each is not None and not _alike(each, like):
                 return None
         formed = None
@@ -158,12 +156,15 @@ class LongShort(RecurrentModule):
             formed = short[0].by_kernels(free_short.detach())
             if formed is None:
                 return None
+        if weight is None or not meant_for(x, weight, added):
+            x, weight, added = self._project(suffix, x, x.dtype)[0], None, None
         W_S, derivative, said, certified = formed or (None, None, None, None)
         nonlinearity = fusable_name(self.nonlinearity, self.bias, self.backend)[0]
         assert nonlinearity is not None
         negative_ones = 0 if free_long is None else long[0]._count(free_long)
         epsilon = 0.0 if free_short is None else short[0].epsilon
-        return Unformed(free_long, coupling, free_short, W_S, derivative, said, nonlinearity, negative_ones, epsilon, certified)
+        tensors = weight, added, free_long, coupling, free_short, W_S, derivative, said, threshold
+        return Unformed(*tensors, nonlinearity, negative_ones, epsilon, certified), x
 
     def _alone(self, suffix: str) -> tuple[Any, Any] | None:
         """The parametrizations of `W_L` and `W_S`, None where there is no such part; None if a part is not of the family that the
@@ -213,13 +214,23 @@ class LongShort(RecurrentModule):
         return block_matrix(*self._form(suffix))
 
     def _run(
-        self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
+        self,
+        suffix: str,
+        formed: Any,
+        inputs: Tensor,
+        bias: Tensor | None,
+        initial: Tensor | None,
+        lengths: Tensor | None,
     ) -> Tensor:
         if isinstance(formed, Unformed):
-            states = run(formed, inputs, bias, initial, lengths)
+            states = run(formed, inputs, initial, lengths)
             if states is not None:
                 return states
+            if formed.weight is not None:
+                inputs = self._project(suffix, inputs, inputs.dtype)[0]
+            bias, initial = formed.bias, torch.zeros_like(inputs[0]) if initial is None else initial
             formed = self._form(suffix)
+        assert initial is not None
         long, coupling, short = formed
         return long_short_recurrence(
             inputs, long, coupling, short, bias, initial, self.nonlinearity, lengths=lengths, backend=self.backend

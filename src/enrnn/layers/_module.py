@@ -3,8 +3,9 @@
 Every parameter's name ends in a suffix: `_l0`, `_l1_reverse`, … in a layer, nothing in a cell.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -19,6 +20,7 @@ from ..nonlinearities import NONLINEARITIES
 from ..recurrence import BACKENDS, backend_used
 from ..recurrence._dispatch import fusable_name
 from ..recurrence._projection import plainly_projected, projected
+from ._one_call import Unformed
 from ._remembered import Remembered
 from ._watched import watched
 
@@ -38,6 +40,9 @@ class RecurrentModule(nn.Module):
 
     first_suffix: ClassVar[str] = ""
     """The end of the names of the first weights."""
+
+    _formed: Mapping[str, Any] = MappingProxyType({})
+    """What `_form` has returned, by suffixes, for as long as it is used again."""
 
     def __init__(
         self,
@@ -133,14 +138,19 @@ class RecurrentModule(nn.Module):
         """The matrices that `_run` wants to be given, where these are worth forming beside other things; else None."""
         return None
 
-    def _ready(self, suffix: str) -> Any:
-        """What one call of `_run` wants to be given: what `_form` returns, or what it can do with as well."""
-        return self._form(suffix)
+    def _given(self, suffix: str) -> Any:
+        """What `_form` returns, or has returned."""
+        return self._formed[suffix] if suffix in self._formed else self._form(suffix)
+
+    def _unformed(self, suffix: str, x: Tensor) -> tuple[Unformed, Tensor] | None:
+        """What `_run` can do with in place of what `_form` returns, and in place of what `_project` does; with it, no first state
+        means zero. None if it cannot be had for this `x`."""
+        return None
 
     def _run(
         self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
     ) -> Tensor:
-        """All states [T, B, n] for projected `inputs` [T, B, n] and what `_form` has formed, or `_ready`."""
+        """All states [T, B, n] for projected `inputs` [T, B, n] and what `_form` has formed."""
         raise NotImplementedError
 
     def _add_input(self, suffix: str, inputs: int) -> None:
@@ -180,24 +190,29 @@ class RecurrentModule(nn.Module):
     def _formed_and_projected(
         self, suffix: str, form: Callable[[str], Any], x: Tensor, held: torch.dtype
     ) -> tuple[Any, Tensor, Tensor | None]:
-        """What `form` gives `_run`, and what `_project` does."""
+        """What `form` gives `_run`, and what `_project` does; or what is `_unformed`."""
         if capturing(x):
             with Meanwhile(x):
                 formed = form(suffix)
                 return formed, *self._project(suffix, x, held)
+        if suffix not in self._formed and (found := self._unformed(suffix, x)) is not None:
+            return *found, None
         projected = self._project(suffix, x, held)
         return form(suffix), *projected  # the other way round: of W_S one waits until it is there
 
     def _project(self, suffix: str, x: Tensor, held: torch.dtype) -> tuple[Tensor, Tensor | None]:
         """`U x` in the dtype states are `held` in, and the bias as the recurrence wants it: modReLU's is a threshold, every
         other σ adds it to its argument, so that it is added here, for all steps at once."""
-        bias: Tensor | None = getattr(self, self._bias_name(suffix))
-        added, threshold = (None, bias) if self.nonlinearity in THRESHOLDED else (bias, None)
-        if self.input_weight == "full":
-            x = self._projected(x, getattr(self, f"weight_ih{suffix}"), added)
-        elif added is not None:
-            x = self._projected(x, None, added)
+        weight, added, threshold = self._way_in(suffix)
+        if weight is not None or added is not None:
+            x = self._projected(x, weight, added)
         return held_in(held, x), None if threshold is None else held_in(held, threshold)
+
+    def _way_in(self, suffix: str) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """`U`, None for an identity; and the bias, as what is added to `U x` or as a threshold."""
+        weight = getattr(self, f"weight_ih{suffix}") if self.input_weight == "full" else None
+        bias: Tensor | None = getattr(self, self._bias_name(suffix))
+        return (weight, None, bias) if self.nonlinearity in THRESHOLDED else (weight, bias, None)
 
     def _projected(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         name, backend = fusable_name(self.nonlinearity, self.bias, self.backend)

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from .._operators import Operator, differentiated_again, transforms_are_active
 from .._precision import autocasting, recording
-from .._replay import replayed
+from .._replay import gapless, replayed
 from . import _cpu_products, _gram, _product
 from ._bias import sum_of_rows
 from ._cuda import in_rows
@@ -30,7 +30,7 @@ MANY_ROWS = 1024
 def projected(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """[…, k] to […, n]. Without a weight, x with b added. (Where `product.cu` multiplies, what is below 2⁻⁴⁰ of the largest of 32
     neighbours in a row counts for nothing.)"""
-    if _meant_for(x, weight, bias) or _by_tiles(x, weight, bias):
+    if meant_for(x, weight, bias) or _by_tiles(x, weight, bias):
         result: Tensor = projection(x, weight, bias)
         return result
     return plainly_projected(x, weight, bias)
@@ -67,7 +67,7 @@ def _by_columns(weight: Tensor) -> Tensor:
     return weight.mT.contiguous().mT
 
 
-def _meant_for(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
+def meant_for(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
     """On a GPU, in float32, with a gradient; and not where a graph of torch's own operations is wanted, or many at once."""
     given = [each for each in (weight, bias) if each is not None]
     if not x.is_cuda or x.dim() < 2 or not given or recording(x) or autocasting(x) or not torch.is_grad_enabled():
@@ -90,9 +90,16 @@ def _meant_for(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> bool:
 def projection(x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     if weight is not None and not x.is_cuda:
         return _cpu_products.product(x.flatten(0, -2), weight.mT, bias).view(*x.shape[:-1], len(weight))
-    if weight is None or not _by_tensor_cores(x, weight.mT):
-        return plainly_projected(x, weight, bias).contiguous()
-    return _product.product(x.flatten(0, -2), weight.mT, bias).view(*x.shape[:-1], len(weight))
+    if weight is None:
+        return plainly_projected(x, None, bias).contiguous()
+    rows, out = gapless(x).flatten(0, -2), x.new_empty(*x.shape[:-1], len(weight))
+    if _by_tensor_cores(rows, weight.mT):
+        _product.product(rows, weight.mT, bias, out.flatten(0, -2))
+    elif bias is None:
+        torch.mm(rows, weight.mT, out=out.flatten(0, -2))
+    else:
+        torch.addmm(bias, rows, weight.mT, out=out.flatten(0, -2))
+    return out
 
 
 @projection.register_fake
@@ -117,7 +124,7 @@ def projection_backward(
             grad_x = product(rows, weight, out=rows.new_empty(rows.shape[0], weight.shape[1]))
         grad_x = grad_x.view(*gradient.shape[:-1], weight.shape[1])
     if x is not None:
-        grad_weight = _weight_gradient(rows, x.flatten(0, -2), x.shape[-2] if x.dim() > 2 else 1)
+        grad_weight = _weight_gradient(rows, gapless(x).flatten(0, -2), x.shape[-2] if x.dim() > 2 else 1)
     if of_bias:
         grad_bias = sum_of_rows(rows)
     return grad_x, grad_weight, grad_bias
@@ -170,15 +177,19 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
     x, weight = ctx.saved_tensors
     of_x, of_weight, of_bias = ctx.needs_input_grad[:3]
-    if differentiated_again():  # to be differentiated again
-        rows = gradient.flatten(0, -2)
-        grad_x = gradient @ weight if weight is not None else gradient
-        grad_weight = rows.mT @ x.flatten(0, -2) if x is not None else None
-        grad_bias = rows.sum(0)
+    if differentiated_again():
+        grad_x, grad_weight, grad_bias = differentiable_gradients(gradient, x, weight)
     else:
         grad_x, grad_weight, grad_bias = projection_backward(gradient, x, weight, of_bias)
         grad_x = gradient if ctx.identity else grad_x
     return grad_x if of_x else None, grad_weight if of_weight else None, grad_bias if of_bias else None
+
+
+def differentiable_gradients(gradient: Tensor, x: Tensor | None, weight: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor]:
+    """As `projection_backward` has them, in operations that can be differentiated again. Without a weight, x was added to."""
+    rows = gradient.flatten(0, -2)
+    of_weight = None if x is None else rows.mT @ x.flatten(0, -2)
+    return gradient if weight is None else gradient @ weight, of_weight, rows.sum(0)
 
 
 projection.register_autograd(_backward, setup_context=_setup_context)
