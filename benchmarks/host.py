@@ -5,8 +5,8 @@
 A size is T,B,q/s: steps, sequences, long-term and short-term units. Tensors are on the CPU and pass for an H200's; the driver
 does nothing, so that launches cost what it takes to tell of them. (A real driver adds a few microseconds for each, and torch's
 memory on a GPU is found in about the time that it takes here.) What is timed is the recurrence as one calls it, without a
-gradient, and with one of everything, and a layer with its gradients, whose inputs are not projected: each once as it is, which is
-to say replayed, and once with every decision made anew, in turns. Times are the least of many.
+gradient, and with one of everything, and a layer with its gradients, whose inputs have as many features as the paper's: each once
+as it is, which is to say replayed, and once with every decision made anew, in turns. Times are the least of many.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from enrnn.functional import long_short_recurrence
 from enrnn.recurrence import _beside, _cuda, _dispatch, _engines
 from enrnn.recurrence._shapes import Limits
 
-SIZES = ["750,50,96/64", "2020,20,172/20", "490,28,374/94", "50,32,310/720"]
+FEATURES = {"750,50,96/64": 2, "2020,20,172/20": 10, "490,28,374/94": 129, "50,32,310/720": 1030}
+"""Of the paper's inputs, by sizes."""
 H200 = Limits(65536, 232448, (132, 66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7))
 
 
@@ -167,8 +168,9 @@ def calls(text: str) -> dict[str, Callable[[], object]]:
     def train() -> object:
         return torch.autograd.grad(long_short_recurrence(*leaves, "modrelu", backend="cuda"), leaves, upstream)
 
-    layer = enrnn.ENRNN(q + s, q + s, short_size=s, input_weight="identity", backend="cuda")
-    parameters, x = list(layer.parameters()), leaves[0].detach()
+    features = FEATURES.get(text, 1)
+    layer = enrnn.ENRNN(features, q + s, short_size=s, backend="cuda")
+    parameters, x = list(layer.parameters()), torch.randn(T, B, features)
 
     def step() -> object:
         return torch.autograd.grad(layer(x)[0], parameters, upstream)
@@ -204,7 +206,7 @@ def anew(work: Callable[[], object]) -> Callable[[], object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sizes", nargs="+", default=SIZES)
+    parser.add_argument("--sizes", nargs="+", default=list(FEATURES))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -115,6 +115,8 @@ class Collector:
             self.skips[skip_reason(report)] += 1
         elif report.failed:
             self.outcomes["failed"] += 1
+            # At once: a run of many minutes may be ended before pytest says so.
+            print(f"\n{report.nodeid} failed in its {report.when}:\n{report.longreprtext[-2000:]}", flush=True)
         elif report.when == "call":
             self.outcomes["passed"] += 1
 

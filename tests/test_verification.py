@@ -167,6 +167,7 @@ def test_what_tests_record_is_collected(workers: tuple[str, ...], tmp_path: Path
         check=False,
     )
     assert run.returncode == 1, run.stdout + run.stderr
+    assert "test_measuring.py::test_that_fails_in_its_own_way failed in its call:" in run.stdout
     report = json.loads(file.read_text(encoding="utf-8"))
 
     assert report["counts"] == {"passed": 2, "failed": 1, "skipped": {"not today": 1}}

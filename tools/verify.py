@@ -79,7 +79,13 @@ CHECKS = (
     Check(
         "gpu",
         "the CUDA kernels equal the reference, outputs and gradients",
-        ("tests", "-m", "gpu", f"--ignore={SANITIZER}"),
+        ("tests/gpu", "-m", "gpu", f"--ignore={SANITIZER}"),
+        no_cuda,
+    ),
+    Check(
+        "gpu-runs",
+        "training, its data and its optimisers on a GPU: replayed and resumed to the same bits",
+        ("tests", "-m", "gpu", "--ignore=tests/gpu"),
         no_cuda,
     ),
     # By itself: what shares the GPU with it makes it many times slower.
