@@ -34,10 +34,21 @@ def test_the_examples_on_deployment_run(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for code in examples("docs/deployment.md"):
+        if "torch.cuda" in code:
+            continue
         exec(compile(code, "deployment.md", "exec"), names)
         if "onnx.export" in code:
             assert (tmp_path / "layer.onnx").stat().st_size > 0
             (tmp_path / "layer.onnx").unlink()
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:The AccumulateGrad node's stream")  # of torch's own warm-up
+def test_the_example_on_deployment_for_a_gpu_runs() -> None:
+    (code,) = (each for each in examples("docs/deployment.md") if "torch.cuda" in each)
+    names: dict[str, Any] = {}
+    exec(compile(code, "deployment.md", "exec"), names)
+    assert all(parameter.grad.isfinite().all() for parameter in names["layer"].parameters())
 
 
 def test_the_examples_of_derivatives_run() -> None:
