@@ -170,6 +170,43 @@ def test_whoever_wants_to_see_the_matrices_does(emulated: Emulated) -> None:
         assert torch.equal(layer(x, first)[0], right)
 
 
+class Counted(torch.nn.Module):
+    """What is parametrized, and how often it was formed."""
+
+    times = 0
+
+    def forward(self, matrix: Tensor) -> Tensor:
+        self.times += 1
+        return 2 * matrix
+
+
+@pytest.mark.parametrize("certified", [True, False])
+@pytest.mark.parametrize("within", [True, False], ids=["projected within", "projected before"])
+@pytest.mark.parametrize("name", ["weight_ih_l0", "bias_l0"])
+def test_a_way_in_that_is_parametrized_is_formed_once(
+    name: str, within: bool, certified: bool, emulated: Emulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if within:
+        projected_within(monkeypatch)
+    if not certified:
+        emulated.change("out[4] = __longlong_as_double(", "out[4] = __longlong_as_double(0 * (long long)")
+    layer, x, first = layer_for(CASES["relu"])
+    parametrize.register_parametrization(layer, name, counted := Counted())
+    counted.times = 0
+    found = answers(layer, x, first)
+    assert counted.times == 1
+    assert called("one_call")
+    monkeypatch.setattr(LongShort, "_unformed", lambda layer, suffix, x: None)
+    assert all(torch.equal(*pair) for pair in zip(found[:-2], answers(layer, x, first)[:-2], strict=True))
+
+
+def test_no_sequences(emulated: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    projected_within(monkeypatch)
+    layer = enrnn.ENRNN(3, 11, short_size=5, nonlinearity="tanh", backend="cuda")
+    found = torch.autograd.grad(layer(torch.randn(4, 0, 3))[0].sum(), layer.parameters())
+    assert all(not each.any() for each in found)
+
+
 @pytest.mark.parametrize("size", [6, 100])
 def test_what_is_not_finite_is_said_at_once(size: int, emulated: Emulated) -> None:
     matrix, T = EigenvalueNormalized(), torch.randn(size, size, generator=torch.Generator().manual_seed(0))

@@ -215,7 +215,7 @@ def test_what_is_done_beside_a_sweep_is_done_in_time(in_a_graph: bool, linked: b
     def gradients() -> list[Tensor]:
         return [*torch.autograd.grad(long_short_recurrence(*given, "modrelu"), given, upstream)]
 
-    def one_after_the_other(begun: object, work: Callable[[], None], device: torch.device) -> None:
+    def one_after_the_other(events: list[object], work: Callable[[], None], device: torch.device) -> None:
         work()
 
     if not linked:
@@ -229,9 +229,9 @@ def test_what_is_done_beside_a_sweep_is_done_in_time(in_a_graph: bool, linked: b
     def late(work: Callable[[], None]) -> Callable[[], None]:
         return lambda: (torch.cuda._sleep(10**7), work())  # much longer than everything else takes
 
-    def beside(begun: object, work: Callable[[], None], device: torch.device) -> None:
+    def beside(events: list[object], work: Callable[[], None], device: torch.device) -> None:
         asked.append("beside")
-        _beside.beside(begun, late(work), device)
+        _beside.beside(events, late(work), device)
 
     def at_once(first: Callable[[], None], second: Callable[[], None], device: torch.device) -> None:
         asked.append("at once")

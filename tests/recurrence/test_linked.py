@@ -49,8 +49,8 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return [kernel(name) for name in names]
 
-    def beside(begun: object, work: Callable[[], None], device: torch.device) -> None:
-        assert begun == "begun"
+    def beside(events: list[str], work: Callable[[], None], device: torch.device) -> None:
+        assert events == ["begun"]
         work()
 
     monkeypatch.setattr(_nvrtc, "load", load)
@@ -93,3 +93,14 @@ def test_backward_the_long_part_leads(apart: bool, tells: bool, launched: list[s
     _linked.backward(layouts(Q, S), g, h, blocks(), torch.zeros(n), "relu", None, dz, i, *then)
     assert launched[:4] == ["pack", "sweep 3/3, early", "couple 9/3", "sweep 9/9, early"]
     assert launched[4:] == ["swept", *(["dW_S", "dW_L", "after swept", "db"] if apart else ["after swept"])]
+
+
+def test_what_is_done_beside_a_sweep_waits_for_all_that_was_before(launched: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """That the sweep has begun, which CUDA tells as well as it can, is not enough."""
+    waited: list[list[str]] = []
+    monkeypatch.setattr(_cuda, "beside", lambda events, work, device: waited.append(events))
+    monkeypatch.setattr(_launch, "tells_when_begun", lambda: True)
+    g, h, dz = torch.zeros(3, STEPS, BATCH, Q)
+    _cuda.backward(g, h, torch.zeros(Q, Q), None, "relu", None, dz, torch.zeros(BATCH, Q), lambda: None)
+    assert waited == [["swept", "begun"]]
+    assert [each.split()[0].strip(",") for each in launched] == ["swept", "pack", "sweep"]

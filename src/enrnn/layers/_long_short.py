@@ -147,7 +147,9 @@ class LongShort(RecurrentModule):
         long, short = chains
         free_long, free_short = (None if each is None else each.original for each in chains)
         coupling = getattr(self, f"weight_coupling{suffix}", None)
-        weight, added, threshold = self._way_in(suffix)
+        names = f"weight_ih{suffix}", self._bias_name(suffix)
+        plain = self.input_weight == "full" and all(name in self._parameters for name in names)
+        weight, added, threshold = self._way_in(suffix) if plain else (None, None, None)
         for each in (x, weight, added, threshold, free_long, free_short, coupling):
             if each is not None and not _alike(each, like):
                 return None
@@ -156,8 +158,10 @@ class LongShort(RecurrentModule):
             formed = short[0].by_kernels(free_short.detach())
             if formed is None:
                 return None
-        if weight is None or not meant_for(x, weight, added):
-            x, weight, added = self._project(suffix, x, x.dtype)[0], None, None
+        if not plain:  # what is parametrized is formed once
+            x, threshold = self._project(suffix, x, x.dtype)
+        elif not meant_for(x, weight, added):
+            x, weight, added = self._projected(x, weight, added), None, None
         W_S, derivative, said, certified = formed or (None, None, None, None)
         nonlinearity = fusable_name(self.nonlinearity, self.bias, self.backend)[0]
         assert nonlinearity is not None
@@ -227,7 +231,7 @@ class LongShort(RecurrentModule):
             if states is not None:
                 return states
             if formed.weight is not None:
-                inputs = self._project(suffix, inputs, inputs.dtype)[0]
+                inputs = self._projected(inputs, formed.weight, formed.added)
             bias, initial = formed.bias, torch.zeros_like(inputs[0]) if initial is None else initial
             formed = self._form(suffix)
         assert initial is not None

@@ -2,7 +2,7 @@
 
     with Joined(device):
         begun = ...  # the event of a kernel that was launched
-        beside(begun, work, device)
+        beside([begun], work, device)
         at_once(first, second, device)
 
 What is done there writes to memory that was there before, and is done before whatever is launched after `Joined`.
@@ -10,7 +10,7 @@ What is done there writes to memory that was there before, and is done before wh
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -44,13 +44,15 @@ class Joined:
             _wait(torch.cuda.current_stream(self._device), stream)
 
 
-def beside(begun: Any, work: Callable[[], None], device: torch.device) -> None:
-    """`work` begins with the event `begun`: when a kernel of the current stream has taken its place on the GPU."""
+def beside(events: Iterable[Any], work: Callable[[], None], device: torch.device) -> None:
+    """`work` begins after these: perhaps when a kernel of the current stream has taken its place on the GPU. (That this has come
+    about CUDA tells to the best of its knowledge, which is enough to find a moment, and not to know that something is there.)"""
     side = _side(device)
     if side is None:
         work()
         return
-    _launch.wait_for(begun, side)
+    for event in events:
+        _launch.wait_for(event, side)
     with torch.cuda.stream(side):
         work()
 

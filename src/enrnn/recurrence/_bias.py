@@ -26,7 +26,7 @@ def bias_gradient(states: Tensor, grad_z: Tensor, nonlinearity: str, out: Tensor
     parts = NONLINEARITIES[nonlinearity].parts
     h, dz = states.flatten(0, 1), grad_z.flatten(0, 1)
     units = h.shape[1] // parts
-    many = min(SHARES, -(-h.shape[0] // 8))
+    many = max(1, min(SHARES, -(-h.shape[0] // 8)))
     shares, total = h.new_empty(many, units), h.new_empty(units) if out is None else out
     rule = {"modrelu": 1, "paired_modrelu": 2}.get(nonlinearity, 0)
     across = -(-units // 32)

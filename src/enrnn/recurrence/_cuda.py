@@ -135,7 +135,8 @@ def backward(
     meanwhile: Callable[[], None] | None = None,
     link: Link | None = None,
 ) -> None:
-    """With a link that tells, `meanwhile` is the sweep that follows this one, and must not come first."""
+    """With a link that tells, `meanwhile` is the sweep that follows this one, and must not come first. Else it needs what was
+    done before, and that this sweep has begun is no more than a good moment for it."""
     T, B, n = states.shape
     first, n = (link and link.units) or (0, n)
     led, tells = link is not None and link.tells is not None, meanwhile is not None and _launch.tells_when_begun()
@@ -145,6 +146,7 @@ def backward(
     layout = link.layout if link else _layout(n, B, nonlinearity, True, states.device, weight)
     kernels = (link and link.kernels) or kernels_for(layout, nonlinearity, True, lengths, states.device)
     grad_states, states, bias, lengths = in_rows(grad_states), in_rows(states), as_vector(bias), as_vector(lengths)
+    done = _launch.mark(torch.cuda.current_stream(states.device)) if tells and not led else None
     begun = kernels.sweep(
         *(layout.blocks(B), layout.block(True)),
         *(*(_linked_with(link, B) if link else (_packed(weight, n, kernels),)), *_from(bias, first), lengths),
@@ -156,7 +158,7 @@ def backward(
         lets=led,
     )
     if tells and meanwhile is not None:
-        beside(begun, meanwhile, states.device)
+        beside([begun] if done is None else [done, begun], meanwhile, states.device)
     elif meanwhile is not None:
         meanwhile()
 
