@@ -15,7 +15,6 @@ from .._precision import autocasting, held_in, state_dtype
 from .._streams import Meanwhile
 from ._module import Device, Pointwise, RecurrentModule, check_tensors, unusual
 from ._once import formed_once
-from ._one_call import Unformed
 
 STRETCH = 256
 """Steps that `final_state` runs at once, at most."""
@@ -196,10 +195,8 @@ class RecurrentLayer(RecurrentModule):
                 formed, inputs, bias = self._formed_and_projected(suffix, form, x, held)
                 if direction == 1:
                     inputs = reverse(inputs, lengths)
-                if initial is None and not isinstance(formed, Unformed):
-                    initial = x.new_zeros(self._state_shape(x), dtype=held)
-                start: Any = None if initial is None else initial[layer * self.num_directions + direction]
-                states = self._run(suffix, formed, inputs, bias, start, lengths)
+                start = None if initial is None else initial[layer * self.num_directions + direction]
+                states = self._states(suffix, formed, inputs, bias, start, lengths)
                 finals.append(states[-1])
                 outputs.append(states if direction == 0 else reverse(states, lengths))
             x = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)

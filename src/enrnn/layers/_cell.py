@@ -1,13 +1,10 @@
 """What every recurrent cell here shares with `torch.nn.RNNCell`: shapes and errors of a single step."""
 
-from typing import Any
-
 from torch import Tensor
 
 from .._checks import InputError, tensor
 from .._precision import autocasting, held_in, state_dtype
 from ._module import RecurrentModule, check_tensors
-from ._one_call import Unformed
 
 
 class RecurrentCell(RecurrentModule):
@@ -52,8 +49,5 @@ class RecurrentCell(RecurrentModule):
         stored = self._like.dtype
         held = state_dtype(stored)
         formed, inputs, bias = self._formed_and_projected("", self._given, input.unsqueeze(0), held)
-        initial: Any = None if hx is None else held_in(held, hx)
-        if initial is None and not isinstance(formed, Unformed):
-            initial = input.new_zeros(shape, dtype=held)
-        state = self._run("", formed, inputs, bias, initial, None)[0]
+        state = self._states("", formed, inputs, bias, None if hx is None else held_in(held, hx), None)[0]
         return state if autocast else state.to(stored)

@@ -143,9 +143,17 @@ class RecurrentModule(nn.Module):
         return self._formed[suffix] if suffix in self._formed else self._form(suffix)
 
     def _unformed(self, suffix: str, x: Tensor) -> tuple[Unformed, Tensor] | None:
-        """What `_run` can do with in place of what `_form` returns, and in place of what `_project` does; with it, no first state
-        means zero. None if it cannot be had for this `x`."""
+        """What `_run` can do with in place of what `_form` returns and what `_project` does, and without a first state that is
+        zero. None if it cannot be had for this `x`."""
         return None
+
+    def _states(
+        self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor | None, lengths: Tensor | None
+    ) -> Tensor:
+        """What `_run` gives; from zero, if there is no `initial` state."""
+        if initial is None and not isinstance(formed, Unformed):
+            initial = inputs.new_zeros(inputs.shape[1], self.hidden_size, dtype=state_dtype(self._like.dtype))
+        return self._run(suffix, formed, inputs, bias, initial, lengths)  # type: ignore[arg-type]
 
     def _run(
         self, suffix: str, formed: Any, inputs: Tensor, bias: Tensor | None, initial: Tensor, lengths: Tensor | None
