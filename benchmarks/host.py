@@ -20,6 +20,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
+from recurrence_cuda import INPUTS, SIZES
 from torch import Tensor
 
 import enrnn
@@ -28,8 +29,6 @@ from enrnn.functional import long_short_recurrence
 from enrnn.recurrence import _beside, _cuda, _dispatch, _engines
 from enrnn.recurrence._shapes import Limits
 
-FEATURES = {"750,50,96/64": 2, "2020,20,172/20": 10, "490,28,374/94": 129, "50,32,310/720": 1030}
-"""Of the paper's inputs, by sizes."""
 H200 = Limits(65536, 232448, (132, 66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7, 7, 7, 7))
 
 
@@ -168,7 +167,7 @@ def calls(text: str) -> dict[str, Callable[[], object]]:
     def train() -> object:
         return torch.autograd.grad(long_short_recurrence(*leaves, "modrelu", backend="cuda"), leaves, upstream)
 
-    features = FEATURES.get(text, 1)
+    features = INPUTS.get(text, 1)
     layer = enrnn.ENRNN(features, q + s, short_size=s, backend="cuda")
     parameters, x = list(layer.parameters()), torch.randn(T, B, features)
 
@@ -206,7 +205,7 @@ def anew(work: Callable[[], object]) -> Callable[[], object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sizes", nargs="+", default=list(FEATURES))
+    parser.add_argument("--sizes", nargs="+", default=SIZES)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)

@@ -30,8 +30,6 @@ def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_same_bits(name: str, within: bool, size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     if within:
         projected_within(monkeypatch)
-    for known in _replay._known.values():
-        known.clear()
     given = layer_for(CASES[name], *size, "cuda")
     found = [answers(*given) for _ in range(6)]
     assert _replay.Program in called("one_call")
@@ -56,8 +54,6 @@ def test_a_layer_as_large_as_the_papers(
         x = torch.randn(*(32, steps) if batch_first else (steps, 32), features, device="cuda").requires_grad_()
         return list(torch.autograd.grad(layer(x)[0].square().sum(), [x, *layer.parameters()]))
 
-    for known in _replay._known.values():
-        known.clear()
     found = [learned() for _ in range(5)]
     assert called("one_call") == called("one_call_backward") == [_replay.Program]
     assert _replay.Program not in called("projection")
@@ -70,8 +66,6 @@ def test_a_layer_as_large_as_the_papers(
 @pytest.mark.parametrize("size", [*SIZES, (200, 30), (512, 512)], ids=str)
 def test_launches_that_come_again_are_graphs(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """All of a call, or what lies between its products."""
-    for known in _replay._known.values():
-        known.clear()
     layer, x, first = layer_for(CASES["modrelu"], *size, "cuda")
     for _ in range(8):
         found: list[torch.Tensor] = []  # what was found before is freed before: addresses come again at once

@@ -146,7 +146,7 @@ def backward(
     layout = link.layout if link else _layout(n, B, nonlinearity, True, states.device, weight)
     kernels = (link and link.kernels) or kernels_for(layout, nonlinearity, True, lengths, states.device)
     grad_states, states, bias, lengths = in_rows(grad_states), in_rows(states), as_vector(bias), as_vector(lengths)
-    done = _launch.mark(torch.cuda.current_stream(states.device)) if tells and not led else None
+    after = [_launch.mark(torch.cuda.current_stream(states.device))] if tells and not led else []
     begun = kernels.sweep(
         *(layout.blocks(B), layout.block(True)),
         *(*(_linked_with(link, B) if link else (_packed(weight, n, kernels),)), *_from(bias, first), lengths),
@@ -158,7 +158,7 @@ def backward(
         lets=led,
     )
     if tells and meanwhile is not None:
-        beside([begun] if done is None else [done, begun], meanwhile, states.device)
+        beside([*after, begun], meanwhile, states.device)
     elif meanwhile is not None:
         meanwhile()
 
