@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import datetime
+import faulthandler
+import os
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,7 @@ def tensors_of(layer: ENRNN) -> dict[str, Tensor]:
 
 def worker(rank: int, folder: str) -> None:
     """One of the processes: all runs, one after the other."""
+    faulthandler.enable()
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
@@ -87,6 +90,7 @@ def worker(rank: int, folder: str) -> None:
             torch.save({"tensors": tensors_of(model.layer), "switches": switches}, f"{folder}/{name} {rank}.pt")
     finally:
         dist.destroy_process_group()
+    os._exit(0)  # not by Python's way out: threads of gloo's outlive the group, and once such a process was aborted
 
 
 @pytest.fixture(scope="module")
