@@ -51,6 +51,7 @@ class Check:
 
 
 SANITIZER = "tests/gpu/test_sanitizer.py"
+SWEEPS = tuple(f"tests/gpu/test_{name}.py" for name in ("recurrence", "linked", "gated", "rotations", "derivatives", "cuda"))
 
 CHECKS = (
     Check("layer-laws", "every layer and matrix family keeps the laws it promises", ("tests/laws", "-m", "not gpu")),
@@ -76,10 +77,11 @@ CHECKS = (
     Check("conformance", "torch.nn's interface and published numbers", ("tests/conformance", "-m", "not gpu")),
     Check("deployment", "compile, export, ONNX, copies and state dicts", ("tests/deployment", "-m", "not gpu")),
     Check("emulated", "the CUDA kernels run without a GPU, in unfair orders of threads, without races", ("tests/emulated",)),
+    Check("gpu", "the recurrences' CUDA kernels equal the reference, outputs and gradients", (*SWEEPS, "-m", "gpu"), no_cuda),
     Check(
-        "gpu",
-        "the CUDA kernels equal the reference, outputs and gradients",
-        ("tests/gpu", "-m", "gpu", f"--ignore={SANITIZER}"),
+        "gpu-calls",
+        "the CUDA kernels of the matrices around them; whole calls, replayed and in graphs, have the same bits",
+        ("tests/gpu", "-m", "gpu", *(f"--ignore={file}" for file in (SANITIZER, *SWEEPS))),
         no_cuda,
     ),
     Check(
@@ -125,7 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(check: Check, machine: Machine, commit: dict[str, Any], workers: int = 0) -> Record:
     """Run one check and say how it went, without writing anything."""
-    arguments = ["-m", "pytest", *check.tests, "--full"] + (["-n", str(workers)] if workers else [])
+    # Long tests are neighbours: a process that has none left takes some of another's.
+    shared = ["-n", str(workers), "--dist", "worksteal"] if workers else []
+    arguments = ["-m", "pytest", *check.tests, "--full", *shared]
     record: Record = {
         "name": check.name,
         "command": shlex.join(["python", *arguments]),
