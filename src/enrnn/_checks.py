@@ -26,14 +26,15 @@ def tensor(name: str, value: object) -> None:
 
 def dense_tensor(name: str, value: object) -> None:
     tensor(name, value)
-    if isinstance(value, Tensor) and value.layout is not torch.strided:
-        raise InputError(f"{name} must be dense, got a tensor of layout {value.layout}")
+    if isinstance(value, Tensor) and (value.layout is not torch.strided or value.is_nested):
+        kind = "a nested tensor" if value.is_nested else f"a tensor of layout {value.layout}"
+        raise InputError(f"{name} must be dense, got {kind}")
 
 
 def floating_tensor(name: str, value: object) -> None:
     tensor(name, value)
-    if isinstance(value, Tensor) and not value.is_floating_point():
-        raise InputTypeError(f"{name} must be a floating-point tensor, got dtype {value.dtype}")
+    if isinstance(value, Tensor) and (not value.is_floating_point() or value.dtype.itemsize == 1):  # torch only stores float8
+        raise InputTypeError(f"{name} must be a floating-point tensor of 16 bits or more, got dtype {value.dtype}")
 
 
 def positive_int(name: str, value: object) -> int:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ._checks import InputError
+from ._checks import InputError, InputTypeError
 
 LEAK = 0.1
 """The slope of the leaky ReLU below zero, oRNN's."""
@@ -57,11 +57,13 @@ def paired_modrelu(z: Tensor, bias: Tensor | None = None) -> Tensor:
     if bias is None:
         return z
     real, imaginary = z.chunk(2, dim=-1)
-    square = real * real + imaginary * imaginary
-    zero = square == 0
-    size = torch.where(zero, 1, square).sqrt()  # so that the derivative at zero is zero, and not NaN
-    scale = torch.where(zero, 0, torch.relu(size + bias) / size)
-    return z * torch.cat([scale, scale], dim=-1)
+    # In units of the larger part: no square is too large or too small then, and |z| is what it is, whatever the unit.
+    unit = torch.maximum(real.abs(), imaginary.abs()).detach()
+    zero = unit == 0
+    unit = torch.where(zero, 1, unit)
+    square = (real / unit).square() + (imaginary / unit).square()
+    size = unit * torch.where(zero, 1, square).sqrt()  # so that the derivative at zero is zero, and not NaN
+    return torch.where(_twice(zero), 0, z / _twice(size)) * _twice(torch.relu(size + bias))
 
 
 def _leaky_relu(z: Tensor, bias: Tensor | None) -> Tensor:
@@ -185,6 +187,8 @@ def pointwise(nonlinearity: str | Callable[[Tensor], Tensor]) -> Callable[[Tenso
         if not isinstance(h, Tensor) or h.shape != z.shape:
             found = list(h.shape) if isinstance(h, Tensor) else type(h).__name__
             raise InputError(f"nonlinearity must return a tensor of its argument's shape {list(z.shape)}, got: {found}")
+        if h.dtype != z.dtype:
+            raise InputTypeError(f"nonlinearity must return a tensor of its argument's dtype, {z.dtype}, got: {h.dtype}")
         return h
 
     return sigma

@@ -66,3 +66,12 @@ def test_gradients_of_biases(name: str, emulated: Emulated) -> None:
     states, grad_z = noise(30, 7, 70), noise(30, 7, 70, seed=1)
     near(_bias.bias_gradient(states.float(), grad_z.float(), name), _torch.bias_gradient(states, grad_z, name))
     assert emulated.launched == ["bias_gradient"] * 2
+
+
+@pytest.mark.parametrize("rows", [511, 512, 513, 400_000])
+def test_the_gradient_of_a_bias_over_many_rows_is_as_exact(rows: int, emulated: Emulated) -> None:
+    """All alike and of one sign, so that rounding adds up; none or more of the 32 terms that a thread adds up at a time."""
+    states, grad_z = torch.ones(1, rows, 2), torch.full((1, rows, 2), 0.1)
+    exact = grad_z.double().sum((0, 1))
+    assert float((_bias.bias_gradient(states, grad_z, "modrelu") / exact - 1).abs().max()) < 1e-6
+    assert emulated.launched == ["bias_gradient"] * 2

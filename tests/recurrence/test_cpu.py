@@ -8,6 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -419,8 +420,9 @@ def test_several_python_threads_may_call_at_once() -> None:
     assert all(torch.equal(answer, expected[i % 4]) for i, answer in enumerate(answers))
 
 
-def in_a_new_interpreter(code: str) -> str:
-    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
+def in_a_new_interpreter(code: str, **environment: str) -> str:
+    command, env = [sys.executable, "-c", code], {**os.environ, **environment}
+    run = subprocess.run(command, env=env, check=True, capture_output=True, text=True, timeout=120)
     return run.stdout.strip()
 
 
@@ -518,6 +520,30 @@ def test_the_threads_are_those_that_torch_has() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_a_child_that_is_forked_while_another_thread_compiles(tmp_path: Path) -> None:
+    """The lock under which it does would be held for ever in the child: the alarm ends such a child."""
+    answer = in_a_new_interpreter(
+        "import os, signal, threading, time, warnings, torch\n"
+        "from enrnn.recurrence import _cpu_kernels\n"
+        "warnings.simplefilter('ignore')\n"
+        "code = lambda: _cpu_kernels.machine_code(_cpu_kernels.signed_sum, torch.float32)\n"
+        "thread = threading.Thread(target=code)\n"
+        "thread.start()\n"
+        "while thread.is_alive() and _cpu_kernels._compiling.acquire(False):\n"
+        "    _cpu_kernels._compiling.release()\n"
+        "print(thread.is_alive())\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    signal.alarm(60)\n"
+        "    code()\n"
+        "    os._exit(0)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))",
+        NUMBA_CACHE_DIR=str(tmp_path),
+    )
+    assert answer.split() == ["True", "0"]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 def test_a_child_that_was_forked_after_use_has_threads_of_its_own() -> None:
     """A pool whose threads stayed with the parent would never answer: the alarm ends such a child."""
     answer = in_a_new_interpreter(
@@ -557,6 +583,31 @@ def test_without_numba_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.undo()
     _cpu.unavailable.cache_clear()
     assert _cpu.unavailable() is None
+
+
+@pytest.mark.parametrize("raised", [SystemError("no _internal"), OSError("no libllvmlite.so"), RuntimeError("so it is")])
+def test_a_numba_that_is_broken_in_any_way_is_none(raised: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> None:
+            if name == "numba":
+                raise raised
+
+    monkeypatch.delitem(sys.modules, "numba")
+    monkeypatch.setattr(sys, "meta_path", [Broken, *sys.meta_path])
+    _cpu.unavailable.cache_clear()
+    assert _cpu.unavailable() == f"numba cannot be imported ({type(raised).__name__}: {raised})"
+    monkeypatch.undo()
+    _cpu.unavailable.cache_clear()
+    assert _cpu.unavailable() is None
+
+
+@pytest.mark.parametrize(("steps", "batch"), [(1, 40_000), (8, 20_000), (2000, 20)])
+def test_the_bias_gradient_of_many_rows_is_as_exact(steps: int, batch: int) -> None:
+    """All alike and of one sign, so that rounding adds up: one after the other in float32, 40,000 are off by some 1e-4."""
+    h, dz = torch.ones(steps, batch, 3), torch.full((steps, batch, 3), 0.1)
+    exact = dz.double().sum((0, 1))
+    assert float((_cpu.bias_gradient(h, dz, "modrelu") / exact - 1).abs().max()) < 2e-6
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 5), (9, 5, 33), (100, 7, 20), (301, 4, 64)])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pack_padded_sequence
 
 import enrnn
 from enrnn.functional import long_short_recurrence, recurrence
+from enrnn.layers import _base
 from enrnn.nonlinearities import NONLINEARITIES, paired_modrelu
 from enrnn.recurrence import _cpu, _engines, _gram
 from tests._record import Recorder
@@ -22,6 +25,21 @@ def leaves(nonlinearity: str, n: int = 10, **options: bool) -> tuple[list[Tensor
     given = problem(7, 4, n, nonlinearity, **options)
     tensors = [given.inputs, given.weight, given.bias, given.initial]
     return [None if each is None else each.clone().requires_grad_() for each in tensors], given.lengths, given.upstream
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("size", [1e-38, 1e-30, 1e-20, 1.0, 1e20, 1e30])
+def test_paired_modrelu_of_numbers_of_any_size(size: float, backend: str) -> None:
+    """Whose squares float32 cannot hold: `z/|z|` is 0.6 + 0.8i all the same. (So is the derivative by b; the hand-written one
+    knows |z| from |h| − b alone.)"""
+    z = size * torch.tensor([0.6, 0.8]).expand(2, 1, 2)
+    bias = torch.tensor([0.25], requires_grad=True)
+    states = recurrence(z, torch.zeros(2, 2), bias, torch.zeros(1, 2), "paired_modrelu", backend=backend)
+    expected = (size + 0.25) * torch.tensor([0.6, 0.8])
+    torch.testing.assert_close(states.detach(), expected.expand(2, 1, 2))
+    if backend == "reference":
+        (found,) = torch.autograd.grad(states[..., 1].sum(), bias)
+        torch.testing.assert_close(found, torch.tensor([1.6]))
 
 
 @pytest.mark.parametrize("lengths", [False, True], ids=["whole", "lengths"])
@@ -141,6 +159,62 @@ def test_a_layers_final_state(shape: tuple[int, ...], batch_first: bool) -> None
     torch.testing.assert_close(both.final_state(x), both(x)[1].detach())
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("sorted_", [False, True])
+def test_a_layers_final_state_of_packed_sequences(sorted_: bool, bidirectional: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stretches of 8 steps, in some of which nothing ends, and in some all but one."""
+    monkeypatch.setattr(_base, "STRETCH", 8)
+    lengths = [41, 25, 24, 16, 3, 1] if sorted_ else [3, 24, 1, 41, 16, 25]
+    layer = enrnn.ENRNN(4, 9, num_layers=2, bidirectional=bidirectional).double()
+    x = pack_padded_sequence(torch.randn(41, 6, 4, dtype=torch.float64), lengths, enforce_sorted=sorted_)
+    for hx in (None, torch.randn(4 if bidirectional else 2, 6, 9, dtype=torch.float64)):
+        given = None if hx is None else hx.clone()
+        expected = layer(x, hx)[1].detach()
+        torch.testing.assert_close(layer.final_state(x, hx), expected, rtol=0, atol=1e-12)
+        assert hx is None or torch.equal(hx, given)
+    with pytest.raises(RuntimeError, match="hidden size"):
+        layer.final_state(x, torch.zeros(4, 5, 9, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("lengths", [False, True])
+def test_a_final_state_by_a_callable_keeps_no_other(lengths: bool) -> None:
+    given = problem(40, 3, 5, "relu", lengths=lengths)
+    seen: list[weakref.ref[Tensor]] = []
+
+    def watched(z: Tensor) -> Tensor:
+        assert sum(state() is not None for state in seen) <= 2
+        h = z.sin()
+        seen.append(weakref.ref(h))
+        return h
+
+    call = given.inputs, given.weight, given.bias, given.initial
+    with torch.no_grad():
+        final = recurrence(*call, watched, lengths=given.lengths, final_only=True)
+        assert len(seen) == 40
+        assert torch.equal(final, recurrence(*call, torch.sin, lengths=given.lengths)[-1])
+
+
+def test_a_backend_may_be_given_in_its_place() -> None:
+    given = problem(4, 3, 6, "relu")
+    parts = given.weight[:4, :4], given.weight[:4, 4:], given.weight[4:, 4:]
+    with pytest.raises(ValueError, match="Unknown backend 'fast'"):
+        recurrence(given.inputs, given.weight, given.bias, given.initial, "relu", "fast")
+    by_place = long_short_recurrence(given.inputs, *parts, given.bias, given.initial, "relu", "torch")
+    assert torch.equal(by_place, long_short_recurrence(given.inputs, *parts, given.bias, given.initial, "relu", backend="torch"))
+
+
+def test_what_a_callable_and_an_input_must_not_be() -> None:
+    weight, initial = torch.eye(3), torch.zeros(2, 3)
+    for steps in (1, 2):
+        with pytest.raises(TypeError, match=r"^nonlinearity must return a tensor of its argument's dtype, torch\.float32, got"):
+            recurrence(torch.zeros(steps, 2, 3), weight, None, initial, lambda z: z.double())
+    with pytest.raises(TypeError, match=r"^inputs must be a floating-point tensor of 16 bits or more, got dtype torch\.float8"):
+        recurrence(torch.zeros(2, 2, 3).to(torch.float8_e4m3fn), weight, None, initial)
+    nested = torch.nested.nested_tensor([torch.zeros(2, 3)], layout=torch.jagged)
+    with pytest.raises(ValueError, match=r"^inputs must be dense, got a nested tensor$"):
+        recurrence(nested, weight, None, initial)
+
+
 def test_leaves_on_several_threads() -> None:
     """Parameters themselves are handed in, as a layer does, and there is enough work for three threads."""
     leaves = [torch.randn(20, 6, 200), torch.eye(200), -torch.rand(200), torch.zeros(6, 200)]
@@ -175,13 +249,17 @@ def test_a_layer_says_what_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert enrnn.ENRNN(2, 6, backend="torch").backend_used == "torch"
     assert enrnn.ENRNN(2, 6, backend="reference").backend_used == "reference"
     assert enrnn.ENRNN(2, 6, nonlinearity=torch.sin).backend_used == "reference"
-    assert enrnn.ENRNNCell(2, 6).backend_used == "cpu"
+    assert enrnn.ENRNNCell(2, 6).backend_used == "torch"  # a single step
+    assert enrnn.ENRNNCell(2, 6, backend="cpu").backend_used == "cpu"
     monkeypatch.setattr(_engines, "OVERRIDE", "torch")
     assert enrnn.ENRNN(2, 6).backend_used == "torch"
-    assert enrnn.ENRNN(2, 6, nonlinearity=torch.sin).backend_used == "reference"
+    _engines.warn_once.cache_clear()
+    with pytest.warns(UserWarning, match=r"^ENRNN_BACKEND='torch' runs the nonlinearities .*; a callable runs on 'reference'$"):
+        assert enrnn.ENRNN(2, 6, nonlinearity=torch.sin).backend_used == "reference"
     monkeypatch.setattr(_engines, "OVERRIDE", "quick")
-    with pytest.raises(ValueError, match="ENRNN_BACKEND"):
-        enrnn.ENRNN(2, 6)(torch.zeros(3, 1, 2))
+    for nonlinearity in ("modrelu", torch.sin):
+        with pytest.raises(ValueError, match="ENRNN_BACKEND"):
+            enrnn.ENRNN(2, 6, nonlinearity=nonlinearity)(torch.zeros(3, 1, 2))
     monkeypatch.setattr(_engines, "OVERRIDE", "cuda")
     with pytest.raises(ValueError, match="ENRNN_BACKEND='cuda' cannot run this: the cuda engine runs on cuda tensors"):
         enrnn.ENRNN(2, 6)(torch.zeros(3, 1, 2))
@@ -189,7 +267,7 @@ def test_a_layer_says_what_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_fallback_warns_once_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_cpu, "unavailable", lambda: "numba is not installed (pip install enrnn[cpu])")
-    _engines._warn_once.cache_clear()
+    _engines.warn_once.cache_clear()
     layer = enrnn.ENRNN(2, 6)
     with pytest.warns(UserWarning, match=r"loop of torch operations, because numba is not installed \(pip install"):
         layer(torch.zeros(3, 1, 2))

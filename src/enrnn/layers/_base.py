@@ -138,25 +138,48 @@ class RecurrentLayer(RecurrentModule):
         return self._forward(input, hx, None, form)
 
     @torch.no_grad()
-    def final_state(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+    def final_state(self, input: Tensor | PackedSequence, hx: Tensor | None = None) -> Tensor:
         """The final states of all layers, as `forward` gives them, for sequences whose states need not be kept.
 
         Memory is taken for a stretch of the sequence at a time, and nothing for gradients. A layer with two directions has to
         see the whole sequence at once.
         """
+        if isinstance(input, PackedSequence):
+            return self(input, hx)[1] if self.bidirectional else self._final_of_packed(input, hx)
         tensor("input", input)
         if self.bidirectional or input.dim() not in (2, 3):
             return self(input, hx)[1]  # type: ignore[no-any-return]
-        time = 1 if input.dim() == 3 and self.batch_first else 0
         once = formed_once(self)
-        steps = STRETCH
-        if input.device.type == "cpu":
-            sequences = input.shape[:-1].numel() // max(1, input.size(time))
-            steps = max(4, min(STRETCH, AT_ONCE // max(1, sequences * self.hidden_size)))
-        for stretch in torch.split(input, steps, dim=time) if input.size(time) else [input]:
+        time = 1 if input.dim() == 3 and self.batch_first else 0
+        sequences = input.shape[:-1].numel() // max(1, input.size(time))
+        for stretch in torch.split(input, self._stretch(input, sequences), dim=time) if input.size(time) else [input]:
             _, hx = once(stretch, hx)
         assert hx is not None
         return hx
+
+    def _final_of_packed(self, packed: PackedSequence, hx: Tensor | None) -> Tensor:
+        """A stretch at a time, with those sequences, sorted by length, that have not ended before it."""
+        data, batch_sizes, order, original_order = packed
+        once = formed_once(self)
+        final: Tensor | None = None
+        begin = 0
+        for sizes in torch.split(batch_sizes, self._stretch(data, int(batch_sizes[0]))):
+            end = begin + int(sizes.sum())
+            if final is None:  # in the order in which they were given, as `hx` is
+                _, final = once(PackedSequence(data[begin:end], sizes, order, original_order), hx)
+                final = final if order is None else final.index_select(1, order)
+            else:
+                running = int(sizes[0])
+                _, final[:, :running] = once(PackedSequence(data[begin:end], sizes), final[:, :running])
+            begin = end
+        assert final is not None
+        return final if original_order is None else final.index_select(1, original_order)
+
+    def _stretch(self, like: Tensor, sequences: int) -> int:
+        """Steps to run at once."""
+        if like.device.type != "cpu":
+            return STRETCH
+        return max(4, min(STRETCH, AT_ONCE // max(1, sequences * self.hidden_size)))
 
     def _forward_packed(
         self, packed: PackedSequence, hx: Tensor | None, form: Callable[[str], Any]

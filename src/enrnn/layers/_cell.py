@@ -13,6 +13,8 @@ class RecurrentCell(RecurrentModule):
     It implements the same methods as a `RecurrentLayer` (here the suffix is empty) and ends its `__init__` with `_build()`.
     """
 
+    steps_of_a_call = 1
+
     def _build(self) -> None:
         self._add_input("", self.input_size)
         self._add_recurrence("")

@@ -82,7 +82,7 @@ class ClockworkRNN(OneMatrixRNN):
         return self._over(input, hx, lambda suffix: (self._given(suffix), start))
 
     @torch.no_grad()
-    def final_state(self, input: Tensor, hx: Tensor | None = None, start: int = 0) -> Tensor:
+    def final_state(self, input: Tensor | PackedSequence, hx: Tensor | None = None, start: int = 0) -> Tensor:
         """The final states of all layers, as `forward` gives them, with nothing kept for gradients."""
         final: Tensor = self(input, hx, start)[1]
         return final

@@ -41,6 +41,9 @@ class RecurrentModule(nn.Module):
     first_suffix: ClassVar[str] = ""
     """The end of the names of the first weights."""
 
+    steps_of_a_call: ClassVar[int | None] = None
+    """How many steps a call has, where that is always the same."""
+
     _formed: Mapping[str, Any] = MappingProxyType({})
     """What `_form` has returned, by suffixes, for as long as it is used again."""
 
@@ -100,13 +103,15 @@ class RecurrentModule(nn.Module):
 
     @property
     def backend_used(self) -> str:
-        """Which backend runs the recurrence where the parameters now are: `reference`, `torch`, `cpu` or `cuda`."""
+        """Which backend runs the recurrence where the parameters now are: `reference`, `torch`, `cpu` or `cuda`. (A sequence of
+        one step is `torch`'s where `backend="auto"` has found `cpu`.)"""
         return self._backend_now()
 
     def _backend_now(self) -> str:
         # As `_run` calls it: a bias that is no threshold has been added to the inputs by then.
         threshold = self.bias and self.nonlinearity in THRESHOLDED
-        return backend_used(self.backend, self._like, self._largest_matrix(), self.nonlinearity, bias=threshold)
+        n = self._largest_matrix()
+        return backend_used(self.backend, self._like, n, self.nonlinearity, bias=threshold, steps=self.steps_of_a_call)
 
     def check(self) -> None:
         """Raise what was flagged on the device during compiled, exported or captured runs; quiet when all is well."""

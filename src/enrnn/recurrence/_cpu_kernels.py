@@ -21,6 +21,7 @@ stride)`. Within a row elements are neighbours. Memory is the caller's, who keep
 
 import ctypes
 import math
+import os
 import threading
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -80,6 +81,7 @@ BACKWARD = {
     "paired_modrelu": (STORE, PAIRED_MODRELU),
 }
 
+TERMS = 32  # that are added up in the precision of the states before they go to a float64
 TINY = 1.1754943508222875e-38  # float32's least normal number
 
 
@@ -597,7 +599,7 @@ def backward_sweep(told: Any) -> None:
 def signed_sum(told: Any) -> None:
     """`Σ sign(h)·dz` over all rows and the steps of a piece, into a row [n] of `totals` each, until no piece is left.
 
-    A few hundred terms are added up in the precision of the states at a time, in a row of `parts`.
+    A few terms at a time are added up in the precision of the states, in a row of `parts`.
     """
     numbers = _integers(told)
     (
@@ -611,16 +613,21 @@ def signed_sum(told: Any) -> None:
         part = numba.carray(_pointer(told, parts), (pieces, n))[piece]
         total = numba.carray(_pointer(_doubles(told), totals), (pieces, n))[piece]
         first, last = piece * steps // pieces, (piece + 1) * steps // pieces
+        terms = 0
         for t in range(first, last):
             for i in range(batch):
                 h = numba.carray(_pointer(told, states + t * states_step + i * states_row), n)
                 g = numba.carray(_pointer(told, dz + t * dz_step + i * dz_row), n)
                 for j in range(n):
                     part[j] += -g[j] if h[j] < 0 else g[j]
-            if (t - first) % 8 == 7 or t == last - 1:
-                for j in range(n):
-                    total[j] += part[j]
-                    part[j] = 0
+                terms += 1
+                if terms == TERMS:
+                    for j in range(n):
+                        total[j] += part[j]
+                        part[j] = 0
+                    terms = 0
+        for j in range(n):
+            total[j] += part[j]
     _set_float_mode(before)
 
 
@@ -668,7 +675,11 @@ def weigh(told: Any) -> None:
     _set_float_mode(before)
 
 
-_compiling = threading.Lock()
+_compiling = threading.RLock()
+if hasattr(
+    os, "register_at_fork"
+):  # a child has no other threads: what one of them holds would be held for ever, Numba's own too
+    os.register_at_fork(before=_compiling.acquire, after_in_parent=_compiling.release, after_in_child=_compiling.release)
 _compiled: dict[tuple[Callable[[Any], None], torch.dtype], tuple[Any, Callable[[Any], None]]] = {}
 
 

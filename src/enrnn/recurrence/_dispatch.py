@@ -17,7 +17,8 @@ from ._engines import choose
 
 BACKENDS = ("auto", "reference", "torch", "cpu", "cuda")
 """`reference`: plain torch under autograd, the specification. `torch`: a loop with a hand-written reverse sweep, on any device.
-`cpu`: compiled loops (Numba). `cuda`: one kernel for a whole sequence. `auto`: the fastest there is for the tensors at hand."""
+`cpu`: compiled loops (Numba). `cuda`: one kernel for a whole sequence. `auto`: the fastest there is for the tensors at hand (for
+a single step on a CPU, `torch`)."""
 
 
 def recurrence(
@@ -26,10 +27,10 @@ def recurrence(
     bias: Tensor | None,
     initial: Tensor,
     nonlinearity: str | Callable[[Tensor], Tensor] = "modrelu",
+    backend: str = "auto",
     *,
     lengths: Tensor | None = None,
     final_only: bool = False,
-    backend: str = "auto",
 ) -> Tensor:
     """Run `h_t = σ(x̂_t + W h_{t−1}, b)` over a sequence and return all states, [T, B, n].
 
@@ -40,9 +41,9 @@ def recurrence(
             threshold: with `paired_modrelu`, [n/2].
         initial: `h_0`, [B, n].
         nonlinearity: a name from `enrnn.nonlinearities`, or any callable (which the reference path runs).
+        backend: see `BACKENDS`.
         lengths: [B], integer: sequence `i` keeps its state from step `lengths[i]` on. None: all run to the end.
         final_only: return the last state alone, [B, n]. Where no gradient is asked for, the others take no memory.
-        backend: see `BACKENDS`.
     """
     if (found := _again(final_only, inputs, weight, None, None, bias, initial, nonlinearity, lengths, backend)) is not None:
         return found
@@ -58,10 +59,10 @@ def long_short_recurrence(
     bias: Tensor | None,
     initial: Tensor,
     nonlinearity: str | Callable[[Tensor], Tensor] = "modrelu",
+    backend: str = "auto",
     *,
     lengths: Tensor | None = None,
     final_only: bool = False,
-    backend: str = "auto",
 ) -> Tensor:
     """Run equations (1) and (3) and return the states `[h_L, h_S]`, [T, B, q + s]; arguments as for `recurrence`."""
     if (found := _again(final_only, inputs, long, coupling, short, bias, initial, nonlinearity, lengths, backend)) is not None:
@@ -71,10 +72,19 @@ def long_short_recurrence(
     return _run(inputs, long, coupling, short, bias, initial, nonlinearity, lengths, final_only, *checked)
 
 
-def backend_used(backend: str, like: Tensor, n: int, nonlinearity: str | Callable[[Tensor], Tensor], *, bias: bool = True) -> str:
-    """The backend that runs a recurrence on tensors such as `like`, with n units in the largest matrix."""
+def backend_used(
+    backend: str,
+    like: Tensor,
+    n: int,
+    nonlinearity: str | Callable[[Tensor], Tensor],
+    *,
+    bias: bool = True,
+    steps: int | None = None,
+) -> str:
+    """The backend that runs a recurrence on tensors such as `like`, with n units in the largest matrix; over several steps, if
+    it is not said how many."""
     fusable, backend = fusable_name(nonlinearity, bias, backend)
-    return "reference" if fusable is None else choose(backend, like.device, state_dtype(like.dtype), n, fusable)
+    return "reference" if fusable is None else choose(backend, like.device, state_dtype(like.dtype), n, fusable, steps)
 
 
 def _again(final_only: bool, *call: Any) -> Tensor | None:
@@ -101,8 +111,9 @@ def _run(
 ) -> Tensor:
     with full_precision(inputs):
         if fusable is None:
-            states = reference.long_short_recurrence(inputs, long, coupling, short, bias, initial, nonlinearity, lengths)
-            return states[-1] if final_only else states
+            return reference.long_short_recurrence(
+                inputs, long, coupling, short, bias, initial, nonlinearity, lengths, final_only=final_only
+            )
         blocks = (long, coupling, short)
         if final_only and not differentiated(inputs, *blocks, bias, initial):
             final: Tensor = final_state(inputs, *blocks, bias, initial, fusable, lengths, backend)
@@ -114,13 +125,16 @@ def _run(
 def fusable_name(nonlinearity: str | Callable[[Tensor], Tensor], bias: bool, backend: str) -> tuple[str | None, str]:
     """The nonlinearity's name if the fused operator is to run it, and the backend with the environment's word on it."""
     one_of("backend", backend, BACKENDS)
-    if callable(nonlinearity):
-        if backend not in ("auto", "reference"):
-            names = ", ".join(NONLINEARITIES)
-            raise InputError(f"backend={backend!r} runs the nonlinearities {names}; a callable runs on 'reference'")
-        return None, backend
+    asked = backend
     if backend == "auto" and _engines.OVERRIDE is not None:
         backend = one_of("ENRNN_BACKEND", _engines.OVERRIDE, BACKENDS)
+    if callable(nonlinearity):
+        if backend not in ("auto", "reference"):
+            reason = f"{backend!r} runs the nonlinearities {', '.join(NONLINEARITIES)}; a callable runs on 'reference'"
+            if asked != "auto":
+                raise InputError(f"backend={reason}")
+            _engines.warn_once(f"ENRNN_BACKEND={reason}")
+        return None, "reference"
     name = one_of("nonlinearity", nonlinearity, NONLINEARITIES)
     if name in ("modrelu", "paired_modrelu") and not bias:
         name = "identity"  # which it is, and with the identity's derivative at zero

@@ -38,13 +38,13 @@ class Engine(NamedTuple):
 def engine_for(backend: str, like: Tensor, nonlinearity: str, long: Tensor | None, short: Tensor | None) -> Engine:
     """The engine for tensors such as `like` and matrices of these sizes; a fallback from `auto` warns once and says why."""
     largest = max(block.shape[-1] for block in (long, short) if block is not None)
-    name = choose(backend, like.device, like.dtype, largest, nonlinearity)
+    name = choose(backend, like.device, like.dtype, largest, nonlinearity, len(like))
     if name == "cuda":
         whole = (
             long is None or short is None or as_one(long.shape[0], short.shape[0], like.shape[1], _cuda.limits_of(like.device))
         )
         return Engine(name, _cuda.forward, _cuda.backward, _bias.bias_gradient, _gram.weight_gradient, whole, _linked.linked_for)
-    if name == "cpu" and like.shape[0] > 1:  # a single step is over before compiled code has been called
+    if name == "cpu":
         return Engine(name, _cpu_forward, _cpu_backward, _cpu.bias_gradient, _cpu_products.weight_gradient, True)
     return Engine(name, _torch.forward, _torch.backward, _torch.bias_gradient, _gram.weight_gradient, False)
 
@@ -70,18 +70,19 @@ def _joined(weight: Tensor | Blocks) -> tuple[Tensor, int]:
     return block_matrix(*weight), q if 8 * q * s >= (q + s) ** 2 else 0
 
 
-def choose(backend: str, device: torch.device, dtype: torch.dtype, n: int, nonlinearity: str) -> str:
-    """The name of the engine, `torch`, `cpu` or `cuda`, for n units in the largest matrix."""
+def choose(backend: str, device: torch.device, dtype: torch.dtype, n: int, nonlinearity: str, steps: int | None = None) -> str:
+    """The name of the engine, `torch`, `cpu` or `cuda`, for n units in the largest matrix; `steps` where it is known how many."""
     if backend == "torch":
         return backend
     wanted = ("cuda" if device.type == "cuda" else "cpu") if backend == "auto" else backend
     reason = why_not(wanted, device, dtype, n, nonlinearity)
     if reason is None:
-        return wanted
+        # On a CPU a single step is over before compiled code has been called.
+        return "torch" if (backend, wanted, steps) == ("auto", "cpu", 1) else wanted
     if backend != "auto":
         asked = "ENRNN_BACKEND" if backend == OVERRIDE else "backend"
         raise InputError(f"{asked}={backend!r} cannot run this: {reason}")
-    _warn_once(f"the recurrence runs as a loop of torch operations, because {reason}")
+    warn_once(f"the recurrence runs as a loop of torch operations, because {reason}")
     return "torch"
 
 
@@ -97,5 +98,5 @@ def why_not(name: str, device: torch.device, dtype: torch.dtype, n: int, nonline
 
 
 @functools.cache
-def _warn_once(message: str) -> None:
+def warn_once(message: str) -> None:
     warnings.warn(message, stacklevel=2)

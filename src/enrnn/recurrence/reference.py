@@ -21,7 +21,9 @@ def recurrence(
     initial: Tensor,  # [B, n]
     nonlinearity: str | Callable[[Tensor], Tensor],
     lengths: Tensor | None = None,  # [B]
-) -> Tensor:  # [T, B, n]
+    *,
+    final_only: bool = False,
+) -> Tensor:  # [T, B, n], [B, n] if final_only
     """`h_t = σ(x̂_t + W h_{t−1}, b)`; a sequence past its length keeps its last state."""
     sigma = pointwise(nonlinearity)
     h = initial
@@ -29,8 +31,9 @@ def recurrence(
     for t, x in enumerate(inputs):
         step = sigma(x + h @ weight.mT, bias)
         h = step if lengths is None else torch.where((t < lengths).unsqueeze(-1), step, h)
-        states.append(h)
-    return torch.stack(states)
+        if not final_only:
+            states.append(h)
+    return h if final_only else torch.stack(states)
 
 
 def long_short_recurrence(
@@ -42,9 +45,12 @@ def long_short_recurrence(
     initial: Tensor,  # [B, q + s]
     nonlinearity: str | Callable[[Tensor], Tensor],
     lengths: Tensor | None = None,  # [B]
-) -> Tensor:  # [T, B, q + s]
+    *,
+    final_only: bool = False,
+) -> Tensor:  # [T, B, q + s], [B, q + s] if final_only
     """Equations (1) and (3): the recurrence with `W = [[W_L, W_C], [0, W_S]]`, states `[h_L, h_S]`."""
-    return recurrence(inputs, block_matrix(long, coupling, short), bias, initial, nonlinearity, lengths)
+    weight = block_matrix(long, coupling, short)
+    return recurrence(inputs, weight, bias, initial, nonlinearity, lengths, final_only=final_only)
 
 
 def block_matrix(long: Tensor | None, coupling: Tensor | None, short: Tensor | None) -> Tensor:
