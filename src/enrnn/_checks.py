@@ -32,7 +32,7 @@ def dense_tensor(name: str, value: object) -> None:
 
 
 def floating_tensor(name: str, value: object) -> None:
-    tensor(name, value)
+    dense_tensor(name, value)
     if isinstance(value, Tensor) and (not value.is_floating_point() or value.dtype.itemsize == 1):  # torch only stores float8
         raise InputTypeError(f"{name} must be a floating-point tensor of 16 bits or more, got dtype {value.dtype}")
 
