@@ -58,7 +58,8 @@ results: $(INSTALLED) ## RESULTS.md, its figures and the table in README.md, fro
 
 bench: $(INSTALLED) ## time the recurrence on the CPU beside PyTorch's own layers; also to build/bench-cpu.json
 	@mkdir -p build
-	@$(BIN)/python benchmarks/recurrence_cpu.py --json build/bench-cpu.json
+	@$(BIN)/pytest -q tests/recurrence/test_cpu.py tests/recurrence/test_dispatch.py
+	@$(BIN)/python benchmarks/recurrence_cpu.py --growth --json build/bench-cpu.json
 
 gpubench: ## the same on a GPU beside cuDNN, with this machine's own Python and torch; also to build/bench-gpu.json and bench-layer.json
 	@mkdir -p build

@@ -27,12 +27,12 @@ SECONDS = 1.0
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", nargs="+", default=SIZES)
+    parser.add_argument("--sizes", nargs="+", type=size, default=[size(text) for text in SIZES], metavar="INPUTS,Q/S")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    rows = [row for size in arguments.sizes for row in measured(size)]
+    rows = [row for size in arguments.sizes for row in measured(*size)]
     print(f"{'size':<12}{'':<26}{'forming':>10}{'layer':>10}{'baked':>10}{'nn.RNN':>10}  µs   forming/layer")
     for row in rows:
         times = "".join(f"{row[name]:>10.0f}" for name in ("forming", "layer", "baked", "nn.RNN"))
@@ -41,14 +41,18 @@ def main() -> None:
         arguments.json.write_text(json.dumps({"torch": torch.__version__, "threads": arguments.threads, "rows": rows}, indent=1))
 
 
-def measured(size: str) -> list[dict[str, float | str]]:
-    inputs, units = size.split(",")
+def size(text: str) -> tuple[int, int, int]:
+    inputs, units = text.split(",")
     q, s = map(int, units.split("/"))
-    layer = enrnn.ENRNN(int(inputs), q + s, short_size=s).eval()
-    others = {"baked": layer.bake(), "nn.RNN": torch.nn.RNN(int(inputs), q + s)}
+    return int(inputs), q, s
+
+
+def measured(inputs: int, q: int, s: int) -> list[dict[str, float | str]]:
+    layer = enrnn.ENRNN(inputs, q + s, short_size=s).eval()
+    others = {"baked": layer.bake(), "nn.RNN": torch.nn.RNN(inputs, q + s)}
     rows = []
     for call, (steps, batch) in SHAPES.items():
-        x, h = torch.randn(steps, batch, int(inputs)), torch.zeros(1, batch, q + s)
+        x, h = torch.randn(steps, batch, inputs), torch.zeros(1, batch, q + s)
 
         def forming(x: Tensor = x, h: Tensor = h) -> None:
             layer._remembered._formed.clear()
@@ -58,7 +62,7 @@ def measured(size: str) -> list[dict[str, float | str]]:
         calls |= {name: lambda x=x, h=h, other=other: other(x, h) for name, other in others.items()}
         with torch.no_grad():
             assert relative_difference(layer(x, h)[0], others["baked"](x, h)[0]) < 1e-4
-            rows.append({"size": size, "call": call, **least(calls)})
+            rows.append({"size": f"{inputs},{q}/{s}", "call": call, **least(calls)})
     return rows
 
 

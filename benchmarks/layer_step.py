@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from recurrence_cuda import INPUTS, SIZES, Size, check, measure, size
+from recurrence_cuda import INPUTS, SIZES, Size, check, measure, refuse_without_a_gpu, size
 from torch import Tensor, nn
 
 import enrnn
@@ -62,6 +62,7 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=SIZES)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    refuse_without_a_gpu()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     warnings.filterwarnings("ignore", "The AccumulateGrad node's stream")  # of torch's own warm-up
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}; float32, TF32 off")

@@ -125,6 +125,9 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/learning"))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    known = {model["network"] for task in options.tasks for _, model, _ in ROWS[task]}
+    if unknown := sorted({*(options.only or [])} - known):
+        parser.error(f"--only {' '.join(unknown)}: the networks here are {', '.join(sorted(known))}")
     if options.steps:
         STEPS.update(dict.fromkeys(STEPS, options.steps))
     found = []

@@ -7,13 +7,15 @@ block matrix (`enrnn`) and on a dense n×n matrix (`dense`), a whole layer, whic
 ReLU, `nn.LSTM`, and the specification, a loop in plain torch under autograd. All run under autograd, with the gradients of their
 weights and biases, and of initial states but for layers. The projection of the input is not ours to time: layers get an input of
 one feature. Each contender is a process of its own, and they take turns, so that a busy machine slows all alike and none meets
-another's threads. A ratio is the median of the ratios round by round; times are the least. Before anything is reported, the
-engine is checked against the specification in float64.
+another's threads. A ratio is the median of the ratios round by round; times are the least. With `--growth` a size's rows are
+followed by what T, B and n cost doubled. Before anything is reported, all that is ours is checked against the specification in
+float64: at every size that is timed, for a few steps, and at a small one with every nonlinearity and sequences that end early.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import functools
 import json
 import os
@@ -30,6 +32,7 @@ from torch import Tensor, nn
 
 from enrnn import ENRNN
 from enrnn.functional import long_short_recurrence, recurrence
+from enrnn.nonlinearities import NONLINEARITIES
 from enrnn.recurrence._engines import why_not
 
 SIZES = ["750,50,96/64", "2020,20,172/20", "490,28,374/94", "50,32,310/720"]
@@ -162,23 +165,60 @@ class Worker:
         self.process.wait()
 
 
-def check() -> None:
-    """Refuse to time what is wrong: ours against the specification in float64, no worse than that is itself in float32."""
-    for nonlinearity in ("modrelu", "relu"):
-        torch.manual_seed(1)
-        ours = recurrence_of("enrnn", Size(30, 7, 33, 18), nonlinearity)
-        ours.forward()
-        found = [ours.states.detach(), *ours.backward()]
-        answers = []
-        for dtype in (torch.float64, torch.float32):
-            parts = [part.detach().to(dtype).requires_grad_() for part in ours.parts]
-            states = long_short_recurrence(*parts, nonlinearity, backend="reference")
-            answers.append([states.detach(), *torch.autograd.grad(states, parts, ours.gradient.to(dtype))])
-        for mine, exact, single in zip(found, *answers, strict=True):
-            error, own = (float((other - exact).abs().max()) for other in (mine, single))
-            floor = 100 * torch.finfo(torch.float32).eps * float(exact.abs().max())
-            if not error <= 4 * own + floor:
-                raise SystemExit(f"{nonlinearity}: off by {error:.1e}: nothing is reported until it is right")
+def check(sizes: list[Size], nonlinearities: list[str]) -> None:
+    """Refuse to time what is wrong."""
+    torch.manual_seed(1)
+    small = Size(30, 7, 33, 19)
+    for nonlinearity in NONLINEARITIES:
+        for lengths in (None, torch.randint(0, 32, (small.batch,))):
+            check_recurrence("dense", small, nonlinearity, lengths)
+            if NONLINEARITIES[nonlinearity].parts == 1:
+                check_recurrence("enrnn", small, nonlinearity, lengths)
+    for at in sizes:
+        for nonlinearity in nonlinearities:
+            for name in ("enrnn", "dense"):
+                check_recurrence(name, at._replace(steps=min(at.steps, 6)), nonlinearity)
+            check_layer(at._replace(steps=min(at.steps, 6)), nonlinearity)
+
+
+def check_recurrence(name: str, at: Size, nonlinearity: str, lengths: Tensor | None = None) -> None:
+    ours = recurrence_of(name, at, nonlinearity)
+    if NONLINEARITIES[nonlinearity].parts == 2:
+        bias = ours.parts[-2]
+        ours.parts[-2] = bias.detach()[: len(bias) // 2].requires_grad_()
+    function = ours.run.func
+
+    def answer(dtype: torch.dtype, backend: str) -> list[Tensor]:
+        parts = [part.detach().to(dtype).requires_grad_() for part in ours.parts]
+        states = function(*parts, nonlinearity, lengths=lengths, backend=backend)
+        return [states.detach(), *torch.autograd.grad(states, parts, ours.gradient.to(dtype))]
+
+    compare(f"{name} at {at}, {nonlinearity}", answer)
+
+
+def check_layer(at: Size, nonlinearity: str) -> None:
+    ours = contender("ENRNN", at, nonlinearity)
+
+    def answer(dtype: torch.dtype, backend: str) -> list[Tensor]:
+        layer = copy.deepcopy(ours.layer).to(dtype)
+        layer.backend = backend
+        outputs = layer(ours.inputs.to(dtype))[0]
+        return [outputs.detach(), *torch.autograd.grad(outputs, list(layer.parameters()), ours.gradient.to(dtype))]
+
+    compare(f"ENRNN at {at}, {nonlinearity}", answer)
+
+
+def compare(what: str, answer: Callable[[torch.dtype, str], list[Tensor]]) -> None:
+    """Ours against the specification in float64, no worse than that is itself in float32."""
+    found, exact, single = (
+        answer(dtype, backend)
+        for dtype, backend in ((torch.float32, "cpu"), (torch.float64, "reference"), (torch.float32, "reference"))
+    )
+    for mine, true, plain in zip(found, exact, single, strict=True):
+        error, own = (float((other - true).abs().max()) for other in (mine, plain))
+        floor = 100 * torch.finfo(torch.float32).eps * float(true.abs().max())
+        if not error <= 4 * own + floor:
+            raise SystemExit(f"{what}: off by {error:.1e}: nothing is reported until it is right")
 
 
 def race(names: tuple[str, ...], threads: int, sizes: list[Size], nonlinearities: list[str], rounds: int) -> list[dict[str, Any]]:
@@ -225,7 +265,7 @@ def growth(threads: int, base: Size, nonlinearity: str, rounds: int) -> list[dic
         "B": base._replace(batch=2 * base.batch),
         "n": base._replace(long=2 * base.long, short=2 * base.short),
     }
-    names = ("enrnn", "dense", "nn.RNN")
+    names = ("enrnn", "nn.RNN")
     workers = {name: Worker(name, threads) for name in names}
     rows = []
     for letter, larger in doubled.items():
@@ -237,8 +277,8 @@ def growth(threads: int, base: Size, nonlinearity: str, rounds: int) -> list[dic
                 ratios.append(after / before)
             row[name] = statistics.median(ratios)
         rows.append(row)
-        grown = "".join(f"{row[name]:>9.2f}" for name in names)
-        print(f"{base!s:>16} {threads:3d} {letter:>8} {row['arithmetic']:>11}{grown}", flush=True)
+        grown = ", ".join(f"{name} × {row[name]:.2f}" for name in names)
+        print(f"{larger!s:>16} {threads:3d} {nonlinearity:>8}  {letter} doubled: forward and backward {grown}", flush=True)
     for worker in workers.values():
         worker.close()
     return rows
@@ -251,7 +291,7 @@ def main() -> None:
     parser.add_argument("--nonlinearities", nargs="+", default=["modrelu", "relu"], choices=["modrelu", "relu"])
     parser.add_argument("--contenders", nargs="+", default=list(CONTENDERS), choices=CONTENDERS)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--growth", action="store_true", help="how cost grows when T, B or n is doubled")
+    parser.add_argument("--growth", action="store_true", help="and what it costs with T, B or n doubled")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--work", choices=CONTENDERS, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -261,19 +301,15 @@ def main() -> None:
     reason = why_not("cpu", torch.device("cpu"), torch.float32, 1, "relu")
     if reason is not None:
         raise SystemExit(f"the cpu engine cannot run here: {reason}")
-    check()
+    check(options.sizes, options.nonlinearities)
     rows = []
-    if options.growth:
-        print("forward and backward of a whole sequence: times what it was, when T, B or n is doubled")
-        print(f"{'T,B,q/s':>16} thr  doubled  arithmetic    enrnn    dense   nn.RNN", flush=True)
-        for threads in options.threads:
-            for one in options.sizes:
-                rows += growth(threads, one, options.nonlinearities[0], options.rounds)
-    else:
-        names = tuple(options.contenders)
-        heading(names)
-        for threads in options.threads:
-            rows += race(names, threads, options.sizes, options.nonlinearities, options.rounds)
+    names = tuple(options.contenders)
+    heading(names)
+    for threads in options.threads:
+        for one in options.sizes:
+            rows += race(names, threads, [one], options.nonlinearities, options.rounds)
+            if options.growth:
+                rows += growth(threads, one, options.nonlinearities[0], min(3, options.rounds))
     if options.json:
         options.json.write_text(json.dumps({"torch": torch.__version__, "rows": rows}, indent=2) + "\n", encoding="utf-8")
 

@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 import enrnn
 from enrnn.functional import long_short_recurrence, recurrence
+from enrnn.recurrence import _cuda
 from enrnn.recurrence._engines import why_not
 
 SIZES = ["750,50,96/64", "2020,20,172/20", "490,28,374/94", "50,32,310/720"]
@@ -233,12 +234,18 @@ def around(at: Size, features: int) -> dict[str, float]:
     return measure({name: capture(work) for name, work in works.items()}, set())
 
 
+def refuse_without_a_gpu() -> None:
+    if reason := "no CUDA device" if not torch.cuda.is_available() else _cuda.unavailable(torch.device("cuda", 0)):
+        raise SystemExit(f"the cuda engine cannot run here: {reason}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", nargs="+", default=SIZES)
     parser.add_argument("--growth", action="store_true", help="also with T, B and n doubled")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    refuse_without_a_gpu()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, cuDNN {torch.backends.cudnn.version()}; float32, TF32 off")
     rows = []

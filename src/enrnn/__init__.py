@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import functional as functional
+    from . import recipes as recipes
+    from . import tasks as tasks
+    from . import training as training
     from ._citation import citation as citation
     from .layers import CGRNN as CGRNN
     from .layers import ENRNN as ENRNN
@@ -104,6 +107,9 @@ _HOME = {
     "spectral_radius": "spectrum",
     "SpectralRadius": "spectrum",
     "functional": "functional",
+    "tasks": "tasks",
+    "training": "training",
+    "recipes": "recipes",
     "citation": "_citation",
 }
 

@@ -31,7 +31,7 @@ def unavailable() -> str | None:
     try:
         from cuda.bindings import nvrtc
     except ImportError:
-        return "cuda-bindings is not installed (pip install enrnn[cuda])"
+        return "cuda-bindings is not installed (the extra enrnn[cuda] brings it)"
     try:
         checked(nvrtc.nvrtcVersion())
     except (RuntimeError, OSError) as error:

@@ -579,7 +579,7 @@ def test_numba_is_not_imported_before_the_engine_is_asked_for() -> None:
 def test_without_numba_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     _cpu.unavailable.cache_clear()
-    assert _cpu.unavailable() == "numba is not installed (pip install enrnn[cpu])"
+    assert _cpu.unavailable() == "numba is not installed (the extra enrnn[cpu] brings it)"
     monkeypatch.undo()
     _cpu.unavailable.cache_clear()
     assert _cpu.unavailable() is None

@@ -266,10 +266,10 @@ def test_a_layer_says_what_runs_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_fallback_warns_once_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_cpu, "unavailable", lambda: "numba is not installed (pip install enrnn[cpu])")
+    monkeypatch.setattr(_cpu, "unavailable", lambda: "numba is not installed (the extra enrnn[cpu] brings it)")
     _engines.warn_once.cache_clear()
     layer = enrnn.ENRNN(2, 6)
-    with pytest.warns(UserWarning, match=r"loop of torch operations, because numba is not installed \(pip install"):
+    with pytest.warns(UserWarning, match=r"loop of torch operations, because numba is not installed \(the extra"):
         layer(torch.zeros(3, 1, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

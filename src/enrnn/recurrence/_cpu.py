@@ -25,7 +25,7 @@ def unavailable() -> str | None:
     try:
         import numba
     except ModuleNotFoundError:
-        return "numba is not installed (pip install enrnn[cpu])"
+        return "numba is not installed (the extra enrnn[cpu] brings it)"
     except Exception as error:  # a NumPy that it does not know, a library of LLVM's that is not there: whatever it raises then
         return f"numba cannot be imported ({type(error).__name__}: {error})"
     return "numba is told not to compile (NUMBA_DISABLE_JIT is set)" if numba.config.DISABLE_JIT else None

@@ -144,7 +144,7 @@ def _ray() -> Any:
     try:
         import ray
     except ModuleNotFoundError:
-        raise ValueError("--runner ray needs Ray (pip install 'enrnn[ray]')") from None
+        raise ValueError("--runner ray needs Ray, which the extra enrnn[ray] brings") from None
     return ray
 
 

@@ -1,6 +1,6 @@
 """How good reconstructed speech sounds: SegSNR, STOI and PESQ, as Wisdom et al.'s scoring script takes them.
 
-They need packages beyond torch (`pip install 'enrnn[speech]'`, for PESQ `'enrnn[pesq]'`), imported when a score is asked for.
+They need packages beyond torch (the extra `enrnn[speech]`, for PESQ `enrnn[pesq]`), imported when a score is asked for.
 """
 
 import importlib
@@ -42,7 +42,7 @@ class Scores(NamedTuple):
 def available() -> dict[str, str | None]:
     """For each score, None or the reason why it cannot be taken here."""
     return {
-        score: None if importlib.util.find_spec(package) else f"needs the package {package}: pip install 'enrnn[{extra}]'"
+        score: None if importlib.util.find_spec(package) else f"needs the package {package}, which the extra enrnn[{extra}] brings"
         for score, (package, extra) in PACKAGES.items()
     }
 

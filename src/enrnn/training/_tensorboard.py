@@ -13,7 +13,7 @@ ABOUT = ("step", "split", "seconds")
 
 def check_tensorboard() -> None:
     if importlib.util.find_spec("tensorboard") is None:
-        raise ValueError("run.tensorboard needs the package tensorboard: pip install 'enrnn[tensorboard]'")
+        raise ValueError("run.tensorboard needs the package tensorboard, which the extra enrnn[tensorboard] brings")
 
 
 class TensorBoard(Watch):
