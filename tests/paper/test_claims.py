@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from enrnn.paper import CLAIMS, ITEMS, TABLE3, Found, Run
+from enrnn.paper import CLAIMS, ITEMS, TABLE3, Found, Run, _cost, read
 from enrnn.paper._claims import judged
 from enrnn.paper._data import TIMIT_NAME
 from enrnn.paper._items import sized
@@ -35,9 +36,9 @@ def heat(short: float, long: float) -> dict[str, Any]:
     return {"epoch": 6, "place": 1, "short": HEAT, "long": HEAT, "lifetimes": {"short": short, "long": long}}
 
 
-def cost(ratio: float) -> dict[str, Any]:
+def cost(ratio: float, method: str = "complex Schur form") -> dict[str, Any]:
     shape = {"q": 1, "s": 2, "BL": 3, "schur": ratio, "rest": 1.0, "ratio": ratio}
-    return {"device": "cpu", "method": "complex Schur form", "shapes": {"adding": shape}}
+    return {"device": "cpu", "method": method, "shapes": {"adding": shape}}
 
 
 def sizes(shorts: tuple[int, ...], of: Any, value: Any) -> list[Run]:
@@ -144,6 +145,32 @@ def test_the_small_version_judges_only_what_it_can() -> None:
             got, why = verdict(text, BOTH_WAYS[text][0], quick=True)
             assert got == ("reproduced" if claim.small else "cannot be judged")
             assert claim.small or why.startswith("A small version cannot say")
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_times_of_something_else_say_nothing_about_the_schur_form(quick: bool) -> None:
+    runs = found(cost=cost(3.0, "eigenvalues and eigenvectors (torch; no scipy here)"))
+    got, why = verdict("cost of a Schur form", runs, quick)
+    assert got == "cannot be judged"
+    assert why.endswith("eigenvalues and eigenvectors were timed in its place. Install scipy and run this again.")
+    (table,) = tables(runs, ["table-cost"], quick)
+    assert table["columns"][2]["label"] == "eigenvalues and eigenvectors (ms)"
+    assert table["title"] == "What eigenvalues and eigenvectors cost, in place of the Schur form"
+    assert " Eigenvalues and eigenvectors (torch; no scipy here) of a random matrix" in table["caption"]
+    (table,) = tables(found(cost=cost(3.0)), ["table-cost"], quick)
+    assert (table["columns"][2]["label"], table["title"]) == ("Schur form (ms)", "What the Schur form costs")
+    assert " Complex Schur form of a random matrix" in table["caption"]
+
+
+def test_with_scipy_what_was_timed_without_is_timed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_cost, "SHAPES", {"adding": (3, 2, 2, 4)})
+    monkeypatch.setattr(_cost, "_scipy", lambda: None)
+    _cost.measure_cost(tmp_path, "cpu")
+    assert _cost.timed(read(tmp_path, quick=True).cost or {}) == "eigenvalues and eigenvectors"
+    monkeypatch.setattr(_cost, "_scipy", lambda: lambda matrix, output: None)
+    assert not _cost.cost_file(tmp_path, "cpu").exists()
+    _cost.measure_cost(tmp_path, "cpu")
+    assert _cost.timed(read(tmp_path, quick=True).cost or {}) == "Schur form"
 
 
 def test_with_one_seed_what_wavers_decides_nothing() -> None:

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from enrnn.paper import collect
+from enrnn.paper._published import TABLE1, Hyperparameters
+from enrnn.paper._tables import optimizer_text
 from tests.paper._made_up import look, made_up, written
 
 HEAT = {
@@ -101,6 +103,27 @@ def test_the_small_version_says_so_everywhere_and_never_mixes(tmp_path: Path) ->
     assert results["figures"]
     for figure in results["figures"]:
         assert "small version" in figure["title"]
+
+
+def test_the_small_version_names_the_sizes_and_optimisers_that_were_run(tmp_path: Path) -> None:
+    fill(tmp_path, quick=True)
+    shown = collect(tmp_path, quick=True)["tables"]
+    first, third = named(shown, "table1"), named(shown, "table3")
+
+    def told(table: dict[str, Any], recipe: str, *keys: str) -> list[object]:
+        return [row(table, recipe)["cells"][key]["published"] for key in keys]
+
+    assert told(first, "adding/enrnn", "n", "optimizer") == ["48/32", "R 1e-3, × 0.8 an epoch"]
+    assert told(first, "copying/full_capacity_urnn", "n") == ["64"]
+    assert told(first, "speech/enrnn", "n", "optimizer") == [None, None], "of which there is no small version"
+    assert "not the published ones" in first["caption"]
+    assert told(third, "characters/enrnn", "n", "published_n") == ["62/144", "310/720"]
+    assert [column["label"] for column in third["columns"]][:2] == ["n, ours", "n, published"]
+
+
+@pytest.mark.parametrize("stated", TABLE1, ids=lambda stated: stated.recipe)
+def test_optimisers_are_written_as_the_paper_writes_them(stated: Hyperparameters) -> None:
+    assert str(optimizer_text(stated.recipe, quick=False)).partition(",")[0] == stated.optimizer
 
 
 def test_only_what_is_asked_for(tmp_path: Path) -> None:

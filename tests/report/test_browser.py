@@ -53,7 +53,7 @@ def shown(browser: Browser, selector: str) -> bool:
 def test_every_figure_is_drawn_and_nothing_else_is_loaded(desk: Browser, file: Path) -> None:
     assert count(desk, f"{ADDING} .curve") == 7, "six series, one of them in two pieces"
     assert count(desk, f"{ADDING} .band") == 3
-    assert count(desk, f"{ADDING} .baseline") == 1
+    assert count(desk, f"{ADDING} .baseline") == count(desk, f"{ADDING} .legend .across") == 1
     assert count(desk, "#item-many .curve") == 20
     assert count(desk, "#item-figure-gradients image") == 2
     assert count(desk, "#item-spectrum .circle") == 3

@@ -151,6 +151,8 @@ def test_groups_have_their_names_and_what_is_no_run_is_not_missing(page: str) ->
     assert re.findall(r'class="group-name"><tr role="row"><th[^>]*>(\w+)', groups) == ["adding", "copying"]
     cost = page[page.index('id="item-cost"') : page.index('id="item-table2"')]
     assert "not run" not in cost
+    assert "seed" not in cost
+    assert "open-row" not in cost, "there is nothing behind it"
     assert "Parameters" not in cost
 
 

@@ -109,7 +109,8 @@ def test_a_scale_takes_its_ends_to_its_ends_and_the_middle_to_the_middle(log: bo
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "log"), [(0, 12_000, False), (1.42, 1.47, False), (3e-7, 0.2, True), (0.3, 0.9, True), (-1, 1, False)]
+    ("low", "high", "log"),
+    [(0, 12_000, False), (1.42, 1.47, False), (3e-7, 0.2, True), (0.3, 0.9, True), (0.3, 9, True), (-1, 1, False)],
 )
 def test_ticks_are_round_inside_and_neither_too_few_nor_too_many(low: float, high: float, log: bool) -> None:
     ticks = Scale(low, high, 0, 1, log).ticks(6)
@@ -117,6 +118,48 @@ def test_ticks_are_round_inside_and_neither_too_few_nor_too_many(low: float, hig
     for value, label in ticks:
         assert low - 1e-9 <= value <= high * (1 + 1e-9)
         assert len(label) <= 6
+
+
+def test_a_logarithmic_scale_of_hardly_a_decade_has_ticks_all_along() -> None:
+    assert [label for _, label in Scale(0.3, 9, 0, 1, log=True).ticks(4)] == ["0.5", "1", "2", "5"]
+
+
+def lines(path: str) -> list[list[tuple[float, float]]]:
+    return [[(float(x), float(y)) for x, y in re.findall(r"(-?[\d.]+),(-?[\d.]+)", piece)] for piece in path.split("M")[1:]]
+
+
+def test_what_is_out_of_the_frame_is_not_drawn_at_its_edge() -> None:
+    """A curve leaves and comes back where it crosses the edge, and there is nothing between."""
+    chart = Chart((0.0, 6.0), (0.0, 1.0))
+    chart.curve([(0, 0.5), (1, 2.5), (2, 3.0), (3, 0.5), (4, -1.5), (5, -2.0), (6, 0.0)], "a")
+    (part,) = chart.parts
+    first, second, *rest = lines(str(re.findall(r' d="([^"]+)"', part)[0]))
+    right = [(chart.across(x), chart.up(y)) for x, y in ((0, 0.5), (0.25, 1.0))]
+    assert first == [pytest.approx(place, abs=0.051) for place in right]
+    assert second[0] == pytest.approx((chart.across(2.8), chart.up(1.0)), abs=0.051)
+    assert second[-1] == pytest.approx((chart.across(3.25), chart.up(0.0)), abs=0.051)
+    assert rest == [], "it comes back at its last point, and one point is no line"
+
+
+def test_a_point_and_a_band_out_of_the_frame_are_not_drawn() -> None:
+    chart = Chart((0.0, 2.0), (0.0, 1.0))
+    chart.curve([(1, 1.2)], "a")
+    chart.band([(0, 1.5, 2.0), (1, 2.0, 3.0), (2, 1.5, 2.0)], "a")
+    assert chart.parts == []
+    chart.band([(0, 0.5, 1.5), (2, 0.5, 0.5)], "a")
+    ((outline,),) = [lines(str(re.findall(r' d="([^"]+)"', part)[0])) for part in chart.parts]
+    assert min(y for _, y in outline) == chart.up(1.0)
+    assert (chart.across(1.0), chart.up(1.0)) in outline, "where the upper edge comes into the frame"
+
+
+def test_the_name_of_a_line_across_stands_where_no_curve_runs() -> None:
+    figure = adding()
+    root = parsed(figure)
+    bottom = max(float(node.attrib["y2"]) for node in root.iter(f"{SVG}line") if node.attrib["class"] == "grid")
+    labels = {str(line["label"]) for line in figure["lines"]}
+    named = [node for node in root.iter(f"{SVG}text") if node.text in labels]
+    assert len(named) == len(labels) > 0
+    assert all(float(node.attrib["y"]) > bottom for node in named)
 
 
 def test_a_curve_breaks_where_there_is_no_number() -> None:

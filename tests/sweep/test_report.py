@@ -13,6 +13,7 @@ import pytest
 from enrnn.cli import main
 from enrnn.recipes import recipe
 from enrnn.sweep import Standing, Sweep, findings
+from enrnn.sweep._page import page
 from enrnn.training import Config, RunError, RunFolder
 from tests.sweep._small import small_sweep
 
@@ -101,13 +102,47 @@ def test_the_page_needs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixtu
     out = capsys.readouterr().out
     assert "2 of 6 points are within 5% of the best, 2 within one standard deviation over seeds" in out
     assert re.search(r"model\.short_size +0\.5 +0\.1 +\+100\.0% +\+300\.0% +\+300\.0% at 0\.75", out)
-    page = Page()
+    reader = Page()
     text = (sweep.path / "report.html").read_text(encoding="utf-8")
-    page.feed(text)
-    assert page.counts["svg"] == 3  # two settings, and one pair of them
-    assert page.counts["rect"] == 6
-    assert (page.links, page.counts.get("script", 0)) == ([], 0)
+    reader.feed(text)
+    assert reader.counts["svg"] == 3  # two settings, and one pair of them
+    assert reader.counts["rect"] == 6
+    assert (reader.links, reader.counts.get("script", 0)) == ([], 0)
     assert "prefers-color-scheme: dark" in text
+
+
+def strengths(text: str) -> dict[str, float]:
+    """Of a map's cells, by their values."""
+    return {
+        score: float(share) for share, score in re.findall(r'<rect class="cell" fill-opacity="([\d.]+)".*?<title>(\S+)', text)
+    }
+
+
+def test_a_maps_colour_is_in_proportion_to_the_value(tmp_path: Path) -> None:
+    rates = dict(zip(("1e-2", "1e-3", "1e-4"), ((0.14457, 0.05), (0.14467, 0.1), (0.15, 0.145)), strict=True))
+    scores = {(rate, share): [score] for rate, pair in rates.items() for share, score in zip(("0.25", "0.5"), pair, strict=True)}
+    text = page(findings(with_scores(tmp_path, scores)))
+    found = strengths(text)
+    assert (found["0.05"], found["0.15"]) == (0.8, 0.05)
+    assert found["0.1"] == pytest.approx((0.8 + 0.05) / 2, abs=0.01)
+    assert found["0.14457"] - found["0.14467"] < 0.01
+    assert re.findall(r'<text class="of"[^>]*>([^<]*)', text) == ["mse"]
+
+
+def test_a_map_of_several_decades_is_on_a_logarithmic_scale_and_says_so(tmp_path: Path) -> None:
+    rates = {"1e-2": (1.0, 0.1), "1e-3": (0.01, 0.03)}
+    scores = {(rate, share): [score] for rate, pair in rates.items() for share, score in zip(("0.25", "0.5"), pair, strict=True)}
+    text = page(findings(with_scores(tmp_path, scores)))
+    assert strengths(text)["0.1"] == pytest.approx((0.8 + 0.05) / 2, abs=0.01)
+    assert re.findall(r'<text class="of"[^>]*>([^<]*)', text) == ["mse (log scale)"]
+
+
+def test_a_plots_axis_has_a_name_and_round_numbers(tmp_path: Path) -> None:
+    scores = {("1e-2", "0.25"): [0.0386], ("1e-2", "0.5"): [0.155], ("1e-3", "0.25"): [0.1], ("1e-3", "0.5"): [0.07]}
+    text = page(findings(with_scores(tmp_path, scores)))
+    plot = text[text.index("<svg") : text.index("</svg>")]
+    assert re.findall(r'rotate\(-90\)" text-anchor="middle">([^<]+)', plot) == ["mse"]
+    assert re.findall(r'text-anchor="end">([^<]+)', plot) == ["0.05", "0.1", "0.15"]
 
 
 def test_a_sweep_without_an_evaluation_has_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -122,8 +157,6 @@ def test_a_sweep_without_an_evaluation_has_no_report(tmp_path: Path, capsys: pyt
 def test_a_random_search_is_drawn_along_a_scale(tmp_path: Path) -> None:
     scores = {(f"{10 ** -(1 + k / 5):.3g}", "0.5"): [1 + (k - 7) ** 2] for k in range(20)}
     found = findings(with_scores(tmp_path, scores))  # type: ignore[arg-type]
-    from enrnn.sweep._page import page
-
     text = page(found)
     assert "polyline" not in text
     assert len(re.findall(r'<circle class="all"', text)) == 20

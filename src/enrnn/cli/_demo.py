@@ -1,22 +1,36 @@
 """ENRNN, scoRNN and an LSTM of equal size on the adding problem, side by side: the paper's first figure in two minutes."""
 
 import multiprocessing as mp
+import signal
+from collections.abc import Mapping
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from .. import training
 from .._memory import keep_freed_memory
+from ..sweep._processes import deaf, follow_the_driver, for_cuda
 from ..tasks import Adding
-from ..training import Config, ModelSettings, OptimizerSettings, Progress, RunSettings, Start, Watch
+from ..training import Config, ModelSettings, OptimizerSettings, Progress, RunFolder, RunSettings, Start, StoppedError, Watch
+from ..training._signals import StopSignals
 from ._errors import words
 from ._progress import Bar, Screen
 
+TICK = 0.25
 INTRODUCTION = """\
 Two numbers in a sequence of {length} are marked; the network puts out their sum at the end.
 Who always answers 1 has a mean squared error of 1/6 = 0.1667; who remembers comes down to zero.
 Three networks with some 4,000 parameters each:
 """
+
+
+class DemoStoppedError(StoppedError):
+    """SIGINT, SIGTERM or SIGHUP came; what was done is saved, and the same command goes on."""
+
+    def __init__(self, number: int) -> None:
+        name = signal.Signals(number).name
+        Exception.__init__(self, f"stopped by {name}; everything is saved, and the same command goes on from there")
+        self.exit_code = 128 + number
 
 
 def contenders(length: int, steps: int, seed: int) -> dict[str, Config]:
@@ -36,12 +50,18 @@ def contenders(length: int, steps: int, seed: int) -> dict[str, Config]:
 
 
 def demo(runs: str | Path = "runs/demo", length: int = 300, steps: int = 4000, seed: int = 0) -> dict[str, dict[str, Any]]:
-    """Train the three in as many processes, show how they do, and leave a table, a figure and the runs in `runs`."""
+    """Train the three in as many processes, show how they do, and leave a table, a figure and the runs in `runs`. Those that are
+    finished are not done again; those that were begun go on."""
     runs = Path(runs)
     configs = contenders(length, steps, seed)
     with Screen() as screen:
         screen.say(INTRODUCTION.format(length=length))
-        results = _side_by_side(configs, runs, {name: screen.watch(name, announced=False) for name in configs})
+        found = _finished(configs, runs)
+        for name in found:
+            screen.say(f"{name} is finished, and not done again.")
+        waiting = {name: config for name, config in configs.items() if name not in found}
+        found |= _side_by_side(waiting, runs, {name: screen.watch(name, announced=False) for name in waiting})
+    results = {name: found[name] for name in configs}
     print("\n" + table(results))
     print(f"\nruns     {runs}")
     for name, config in configs.items():
@@ -65,52 +85,70 @@ def table(results: dict[str, dict[str, Any]]) -> str:
     return "\n".join([lines[0], "─" * len(lines[0]), *lines[1:]])
 
 
-def _side_by_side(configs: dict[str, Config], runs: Path, bars: dict[str, Bar]) -> dict[str, dict[str, Any]]:
-    """All runs at once, each in a process of its own; what a process reports goes to its bar."""
-    context = mp.get_context("spawn")
+def _finished(configs: Mapping[str, Config], runs: Path) -> dict[str, dict[str, Any]]:
+    """What came of the runs that are done already. Their data are made, not read, and cannot have become others."""
+    found = {name: RunFolder(runs / config.folder_name).result for name, config in configs.items()}
+    return {name: result for name, result in found.items() if result is not None}
+
+
+def _side_by_side(configs: Mapping[str, Config], runs: Path, bars: Mapping[str, Bar]) -> dict[str, dict[str, Any]]:
+    """All runs at once, each in a process of its own; what a process reports goes to its bar. On a signal, all save and stop."""
     names: dict[Connection, str] = {}
-    workers = []
-    for name, config in configs.items():
-        receiver, sender = context.Pipe(duplex=False)
-        worker = context.Process(target=_work, args=(config.as_dict(), str(runs), sender))
-        worker.start()
-        sender.close()
-        names[receiver] = name
-        workers.append(worker)
+    workers: list[Any] = []
     results: dict[str, dict[str, Any]] = {}
     failure: str | None = None
-    try:
-        while names and failure is None:
-            for ready in wait(list(names)):
-                receiver = next(one for one in names if one is ready)
-                name = names[receiver]
-                try:
-                    event, content = receiver.recv()
-                except EOFError:
-                    failure = None if name in results else f"{name}: the process has ended without a result"
-                    del names[receiver]
-                    continue
-                if event == "failed":
-                    failure = f"{name}: {content}"
-                elif event == "result":
-                    results[name] = content
-                else:
-                    getattr(bars[name], event)(content)
-    finally:
-        for worker in workers:
-            if len(results) < len(configs):
-                worker.terminate()  # SIGTERM: it saves, so that the demo can go on another time
-            worker.join()
+    with StopSignals() as signals:
+        try:
+            for name, config in configs.items():
+                receiver, worker = _started(config, runs)
+                names[receiver] = name
+                workers.append(worker)
+            while names and failure is None and not signals.received:
+                for ready in wait(list(names), TICK):
+                    receiver = next(one for one in names if one is ready)
+                    name = names[receiver]
+                    try:
+                        event, content = receiver.recv()
+                    except EOFError:
+                        if name not in results:
+                            failure = failure or f"{name}: the process has ended without a result"
+                        del names[receiver]
+                        continue
+                    if event == "failed":
+                        failure = f"{name}: {content}"
+                    elif event == "result":
+                        results[name] = content
+                    else:
+                        getattr(bars[name], event)(content)
+        finally:
+            for worker in workers:
+                if len(results) < len(configs):
+                    worker.terminate()  # SIGTERM: it saves, so that the demo can go on another time
+                worker.join()
     if failure is not None:
         raise training.RunError(failure)
-    return {name: results[name] for name in configs}
+    if len(results) < len(configs):
+        raise DemoStoppedError(signals.received)
+    return results
 
 
-def _work(values: dict[str, Any], runs: str, sender: Connection) -> None:
+def _started(config: Config, runs: Path) -> tuple[Connection, Any]:
+    """A process for a run, and where it reports. Ctrl-C is for the process that started it, which tells it."""
+    context = mp.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    worker = context.Process(target=_work, args=(config.as_dict(), str(runs), for_cuda({}), sender))
+    with deaf():
+        worker.start()
+    sender.close()
+    return receiver, worker
+
+
+def _work(values: dict[str, Any], runs: str, environment: Mapping[str, str | None], sender: Connection) -> None:
+    follow_the_driver(environment)
     keep_freed_memory()
     try:
         sender.send(("result", training.train(Config.from_dict(values), runs, _Sent(sender))))
-    except training.StoppedError:
+    except StoppedError:
         pass
     except Exception as error:
         sender.send(("failed", words(error)))
@@ -142,5 +180,5 @@ def _figure(configs: dict[str, Config], runs: Path, length: int) -> str:
     try:
         from ._figure import draw
     except ModuleNotFoundError as error:
-        return f"not drawn: {str(error.name).partition('.')[0]} is not installed (pip install 'enrnn[demo]')"
+        return f"not drawn: {str(error.name).partition('.')[0]} is not installed (the extra enrnn[demo] brings it)"
     return str(draw(configs, runs, length))

@@ -14,7 +14,11 @@ from ..training import Config, Network, RunFolder, load_model
 from ..training._loop import first_network
 
 INK, FAINT = "#2b2b2b", "#8a8a8a"
-APART = 0.013
+APART = 0.054
+"""Between the names of two curves, as a share of the axis."""
+HIGHEST = 0.2
+"""Where the axis ends, unless a curve goes higher."""
+NAMES: dict[str, Any] = {"fontsize": 8.5, "frameon": False, "columnspacing": 1.2}
 COLOURS = ("#1f6fb2", "#d9822b", "#7b5aa6")
 
 
@@ -22,32 +26,33 @@ def draw(configs: dict[str, Config], runs: Path, length: int) -> Path:
     """Draw it as `demo.png` in `runs`."""
     figure: Any = Figure(figsize=(12, 4.3), dpi=150, layout="constrained", facecolor="white")
     left, right = figure.subfigures(1, 2, width_ratios=[1.25, 1], wspace=0.04)
-    _curves(left.subplots(), configs, runs, length)
+    curves = left.subplots()
+    _curves(curves, configs, runs, length)
+    left.legend(*curves.get_legend_handles_labels(), loc="outside lower center", **NAMES)
     config = next(config for config in configs.values() if config.model.network == "enrnn" and config.model.short_size != 0)
     before, after = right.subplots(1, 2)
     _disc(before, first_network(config), "before training")
     _disc(after, load_model(runs / config.folder_name), f"after {config.run.steps:,} steps")
     right.suptitle("ENRNN's eigenvalues in the unit disc", fontsize=10.5, color=INK)
-    names = {"ncols": 2, "fontsize": 8.5, "frameon": False, "columnspacing": 1.2, "handletextpad": 0.3}
-    right.legend(*before.get_legend_handles_labels(), loc="outside lower center", **names)
+    right.legend(*before.get_legend_handles_labels(), loc="outside lower center", ncols=2, handletextpad=0.3, **NAMES)
     file = runs / "demo.png"
     figure.savefig(file)
     return file
 
 
 def _curves(axes: Any, configs: dict[str, Config], runs: Path, length: int) -> None:
-    ends = []
+    ends, highest = [], HIGHEST
     for (name, config), colour in zip(configs.items(), COLOURS, strict=True):
         records = RunFolder(runs / config.folder_name).records()
         steps, errors = [record["step"] for record in records], [record["mse"] for record in records]
         axes.plot(steps, errors, color=colour, linewidth=1.8, solid_capstyle="round")
         ends.append((errors[-1], steps[-1], name, colour))
-    axes.axhline(1 / 6, color=FAINT, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
+        highest = max(highest, *errors)
+    axes.axhline(1 / 6, color=FAINT, linewidth=1, linestyle=(0, (4, 3)), zorder=0, label="1/6: who always answers 1")
+    axes.set_xlim(0, max(step for _, step, _, _ in ends))
+    axes.set_ylim(0, 1.04 * highest)
+    axes.locator_params(axis="y", nbins=6)
     _label_ends(axes, ends)
-    last = max(step for _, step, _, _ in ends)
-    axes.text(0.015 * last, 1 / 6 - 0.006, "1/6: who always answers 1", color=FAINT, fontsize=8.5, va="top")
-    axes.set_xlim(0, last)
-    axes.set_ylim(0, 0.24)
     axes.set_xlabel("training steps", color=INK)
     axes.set_title(f"Adding problem, T = {length}: mean squared error on the test set", fontsize=10.5, color=INK)
     axes.grid(True, which="major", color="#e6e6e6", linewidth=0.8)
@@ -57,10 +62,10 @@ def _curves(axes: Any, configs: dict[str, Config], runs: Path, length: int) -> N
 
 def _label_ends(axes: Any, ends: list[tuple[float, int, str, str]]) -> None:
     """Each curve's name behind its end, moved apart where they would overlap."""
-    lowest = 0.0
+    lowest, apart = 0.0, APART * axes.get_ylim()[1]
     for error, step, name, colour in sorted(ends):
         place = max(error, lowest)
-        lowest = place + APART
+        lowest = place + apart
         axes.annotate(
             name, (step, place), xytext=(6, 0), textcoords="offset points", color=colour, fontsize=9.5, va="center", weight="bold"
         )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..recipes import RECIPES
+from ._cost import SCHUR, timed
 from ._data import PTB_NAME, TIMIT_NAME
 from ._found import Found
 from ._items import COPIES, ITEMS, SPEECH, ruled, sized
@@ -60,7 +61,7 @@ def _judged(claim: Claim, found: Found, quick: bool) -> dict[str, Any]:
     try:
         verdict, why = claim.judge(found)
     except Unjudged as missing:
-        verdict, why = UNJUDGED, f"{missing} (This is the {TITLE}.)" if quick else str(missing)
+        verdict, why = UNJUDGED, f"{missing} (This is the {TITLE}.)" if quick and not claim.small else str(missing)
     else:
         if quick and not claim.small and verdict != UNJUDGED:
             why = f"A {TITLE} cannot say what happens at the paper's sizes and lengths. In it: {why}"
@@ -338,6 +339,9 @@ def _plainly(ratio: float) -> str:
 def _schur(found: Found) -> Judgement:
     if found.cost is None:
         raise Unjudged("It was not timed here: run enrnn paper table-cost.")
+    if timed(found.cost) != SCHUR:
+        what = f"scipy, which has it, was not installed, and {timed(found.cost)} were timed in its place"
+        raise Unjudged(f"The {SCHUR} was not timed: {what}. Install scipy and run this again.")
     shapes = found.cost["shapes"]
     told = ", ".join(f"{name} (n − q = {one['s']}, B·L = {one['BL']:,}) {_plainly(one['ratio'])}" for name, one in shapes.items())
     worst = max(one["ratio"] for one in shapes.values() if one["s"] <= one["BL"])

@@ -1,8 +1,11 @@
-"""What the spectral radius by a Schur form costs, beside the rest of a training step (§3.2)."""
+"""What the spectral radius by a Schur form costs, beside the rest of a training step (§3.2).
+
+The Schur form is scipy's. Without it torch's eigenvalues and eigenvectors are timed, which are something else and are called so.
+"""
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +21,18 @@ LONGEST = 200
 """Steps that are timed of longer sequences, and then scaled: the time of a step does not depend on how many there are."""
 
 
+SCHUR, EIGEN = "Schur form", "eigenvalues and eigenvectors"
+
+
 def cost_file(runs: Path, device: str) -> Path:
-    return runs / FOLDER / f"cost-{device.partition(':')[0]}.json"
+    """Where the times of a machine like this one are; those without scipy are others, so that with it they are taken."""
+    without = "" if _scipy() is not None else "-without-scipy"
+    return runs / FOLDER / f"cost-{device.partition(':')[0]}{without}.json"
+
+
+def timed(cost: Mapping[str, Any]) -> str:
+    """What the times in such a file, which are called "schur" there, are of."""
+    return SCHUR if SCHUR in cost["method"] else EIGEN
 
 
 def measure_cost(runs: Path, device: str) -> None:
@@ -65,7 +78,7 @@ def _seconds(work: Callable[[], object], repeats: int = 4) -> float:
 
 
 def _method() -> str:
-    return "complex Schur form (scipy)" if _scipy() is not None else "eigenvalues and eigenvectors (torch; no scipy here)"
+    return f"complex {SCHUR} (scipy)" if _scipy() is not None else f"{EIGEN} (torch; no scipy here)"
 
 
 def _schur(T: torch.Tensor) -> None:

@@ -155,7 +155,7 @@ def _spectrum(found: Found) -> list[dict[str, Any]]:
         )
         radius = [{"label": f"seed {run.seed}", "points": _radii(run), "band": None, "recipe": name} for run in runs]
         text = f"ρ(T) by iteration; T is divided by it from the first moment that it exceeds 1 ({moments})."
-        lines = [{"label": "1", "y": 1.0}]
+        lines = [{"label": "ρ(T) = 1", "y": 1.0}]
         made.append(_curves(f"figure-radius-{task}", f"Spectral radius of T: {task}", text, "ρ(T)", radius, lines))
     return made
 
@@ -184,7 +184,7 @@ def _transient(found: Found) -> list[dict[str, Any]]:
             caption,
             "‖W_S^k‖₂",
             series,
-            [{"label": "1", "y": 1.0}],
+            [{"label": "1: no growth", "y": 1.0}],
             log=True,
         )
         figure["x"] = {"label": "k"}

@@ -1,22 +1,25 @@
 """The tables: what was published, what our runs came to, and how far apart they are."""
 
+import re
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..recipes import RECIPES, recipe, sources
+from ._cost import SCHUR, timed
 from ._data import TIMIT_NAME
 from ._found import Found, Run
 from ._items import ITEMS
 from ._published import EXPERIMENTS, TABLE1, TABLE2, TABLE3
 from ._quick import TITLE
-from ._runs import BEYOND, RATES, at_rate, base, changes, known, titled
+from ._runs import BEYOND, RATES, at_rate, base, changes, configured, known, titled
 
 Cell = dict[str, Any]
 ONE_TENTH, BASELINE = 0.1, 1 / 6
 MISMATCH = 0.05
 """Relative difference from which parameter counts do not agree."""
 SCORES = {"segsnr": "SegSNR", "stoi": "STOI", "pesq": "PESQ"}
+LETTERS = {"rmsprop_tf": "R", "rmsprop": "R", "adam": "A", "adagrad": "Adagrad"}
 SHARED = "Seconds are those of a run, others beside it on the same device included."
 
 
@@ -53,18 +56,56 @@ def parameters(found: Found, name: str, quick: bool) -> dict[str, Any]:
 
 
 def _settings(found: Found, quick: bool) -> dict[str, Any]:
-    columns = [("task", "task", "text"), ("n", "n", "int"), ("optimizer", "optimiser", "text"), ("test", "test", "number")]
+    n = ("n", "n, ours", "text") if quick else ("n", "n", "int")
+    optimizer = ("optimizer", "optimiser, ours" if quick else "optimiser", "text")
+    columns = [("task", "task", "text"), n, optimizer, ("test", "test", "number")]
     rows = []
     for row in TABLE1:
         cells = {
             "task": _cell(row.task),
-            "n": _cell(row.n),
-            "optimizer": _cell(row.optimizer),
+            "n": _cell(size(row.recipe) if quick else row.n),
+            "optimizer": _cell(optimizer_text(row.recipe, quick) if quick else row.optimizer),
             "test": _cell(None, found.values(row.recipe, Run.final)),
         }
         rows.append(_row(found, row.model, row.recipe, cells, quick) | {"group": row.task})
-    caption = "Settings as published; R is RMSProp, A is Adam. Test: MSE, cross-entropy in nats, MSE in dB², bits per character. "
-    return _table("table1", "Table 1: settings and parameters", caption + SHARED, columns, rows, quick)
+    whose = f"Settings of the {TITLE}, not the published ones" if quick else "Settings as published"
+    caption = f"{whose}; R is RMSProp, A is Adam. Test: MSE, cross-entropy in nats, MSE in dB², bits per character. {SHARED}"
+    return _table("table1", "Table 1: settings and parameters", caption, columns, rows, quick)
+
+
+def size(name: str) -> str | None:
+    """What the network of the small version's run has for n; None where there is no such run."""
+    found = re.search(r"\d+(/\d+)?", titled(name, quick=True)) if name in known(quick=True) else None
+    return found[0] if found else None
+
+
+def optimizer_text(name: str, quick: bool) -> str | None:
+    """The optimiser of a run as Table 1 writes it, and how its rates fall, if they do."""
+    if quick and name not in known(quick=True):
+        return None
+    own = configured(name, quick).optimizer
+    names = [LETTERS[one] for one in (own.long_name, own.name) if one is not None]
+    rates = [_rate(one) for one in (own.long_lr, own.lr) if one is not None]
+    falling = f", × {own.lr_decay:g} an epoch" if own.lr_decay != 1 else ""
+    return f"{'/'.join(names)} {'/'.join(rates)}{falling}"
+
+
+def _rate(value: float) -> str:
+    mantissa, exponent = f"{value:e}".split("e")
+    return f"{float(mantissa):g}e{int(exponent)}"
+
+
+def _sized(quick: bool) -> list[tuple[str, str, str]]:
+    """The columns of sizes. In the small version the published numbers, which stand beside ours, are of other sizes than ours."""
+    return [("n", "n, ours", "text"), ("published_n", "n, published", "text")] if quick else [("n", "n", "text")]
+
+
+def _experiment(task: str, quick: bool) -> str:
+    return f"The paper's: {EXPERIMENTS[task]}" if quick else EXPERIMENTS[task]
+
+
+def _size_cells(name: str, published: str, quick: bool) -> dict[str, Cell]:
+    return {"n": _cell(size(name)), "published_n": _cell(published)} if quick else {"n": _cell(published)}
 
 
 ADDING_COLUMNS = [
@@ -92,7 +133,7 @@ def _steps_below(found: Found, name: str, value: float) -> list[float]:
 
 def _adding(found: Found, quick: bool) -> dict[str, Any]:
     rows = [_row(found, titled(name, quick), name, _adding_cells(found, name), quick) for name in ITEMS["figure-adding"].runs]
-    caption = f"{EXPERIMENTS['adding']}. The paper gives no numbers, only the curves of Figure 1. {SHARED}"
+    caption = f"{_experiment('adding', quick)}. The paper gives no numbers, only the curves of Figure 1. {SHARED}"
     return _table("table1-adding", "The adding problem", caption, ADDING_COLUMNS, rows, quick)
 
 
@@ -110,18 +151,18 @@ def _copying(found: Found, quick: bool) -> dict[str, Any]:
             "accuracy": _cell(None, found.values(name, lambda run: run.records[-1]["accuracy"]), "high"),
         }
         rows.append(_row(found, titled(name, quick), name, cells, quick))
-    caption = f"{EXPERIMENTS['copying']}. The paper gives no numbers, only the curves of Figure 2. {SHARED}"
+    caption = f"{_experiment('copying', quick)}. The paper gives no numbers, only the curves of Figure 2. {SHARED}"
     return _table("table1-copying", "The copying problem", caption, columns, rows, quick)
 
 
 def _speech(found: Found, quick: bool, ending: str) -> dict[str, Any]:
-    columns = [("n", "n", "text"), ("valid", "valid. MSE", "number"), ("test", "test MSE", "number")]
+    columns = [*_sized(quick), ("valid", "valid. MSE", "number"), ("test", "test MSE", "number")]
     columns += [("entries", "without padding", "number")]
     columns += [(score, title + (" (dB)" if score == "segsnr" else ""), "number") for score, title in SCORES.items()]
     rows = []
     for row in TABLE2:
         name = row.recipe + ending
-        cells = {"n": _cell(row.n)}
+        cells = _size_cells(name, row.n, quick)
         for split, published in (("valid", row.valid_mse), ("test", row.test_mse)):
             cells[split] = _cell(published, found.values(name, lambda run, split=split: run.final(split)), "low")  # type: ignore[misc]
         cells["entries"] = _cell(None, found.values(name, _over_valid_entries), "low")
@@ -139,15 +180,15 @@ def _speech(found: Found, quick: bool, ending: str) -> dict[str, Any]:
     )
     title = "Table 2: speech, " + ("prediction" if not ending else "delayed copy")
     data = _data_of(found, [row.recipe + ending for row in TABLE2])
-    caption = f"{EXPERIMENTS['speech']}; {which}. Ours: {data}. An MSE's mean is over the padding as well. {SHARED}"
+    caption = f"{_experiment('speech', quick)}; {which}. Ours: {data}. An MSE's mean is over the padding as well. {SHARED}"
     return _table("table2" + ending.replace("_", "-"), title, caption, columns, rows, quick)
 
 
 def _characters(found: Found, quick: bool) -> dict[str, Any]:
-    columns = [("n", "n", "text"), ("valid", "valid. bpc", "number"), ("test", "test bpc", "number")]
+    columns = [*_sized(quick), ("valid", "valid. bpc", "number"), ("test", "test bpc", "number")]
     rows = []
     for row in TABLE3:
-        cells = {"n": _cell(row.n)}
+        cells = _size_cells(row.recipe, row.n, quick)
         for split, published in (("valid", row.valid_bpc), ("test", row.test_bpc)):
             cells[split] = _cell(published, found.values(row.recipe, lambda run, split=split: run.final(split)), "low")  # type: ignore[misc]
         made = _row(found, row.model, row.recipe, cells, quick)
@@ -155,7 +196,7 @@ def _characters(found: Found, quick: bool) -> dict[str, Any]:
             made["note"] = f"Published: quoted from {row.quoted}. {made['note']}".strip()
         rows.append(made)
     data = _data_of(found, [row.recipe for row in TABLE3])
-    caption = f"{EXPERIMENTS['characters']}; the epoch is chosen on validation data. Ours: {data}. {SHARED}"
+    caption = f"{_experiment('characters', quick)}; the epoch is chosen on validation data. Ours: {data}. {SHARED}"
     return _table("table3", "Table 3: character prediction", caption, columns, rows, quick)
 
 
@@ -198,20 +239,24 @@ def _best_epoch(run: Run) -> float | None:
 
 
 def _cost(found: Found) -> dict[str, Any]:
-    columns = [("s", "n − q", "int"), ("BL", "B·L", "int"), ("schur", "Schur form (ms)", "number")]
+    cost = found.cost or {}
+    what = timed(cost) if cost else SCHUR
+    columns = [("s", "n − q", "int"), ("BL", "B·L", "int"), ("schur", f"{what} (ms)", "number")]
     columns += [("rest", "recurrence, forwards and back (ms)", "number"), ("ratio", "ratio", "number")]
     rows = []
-    for name, shape in (found.cost or {}).get("shapes", {}).items():
+    for name, shape in cost.get("shapes", {}).items():
         cells = {"s": _cell(shape["s"]), "BL": _cell(shape["BL"])}
         cells |= {key: _cell(None, [shape[key] * 1000]) for key in ("schur", "rest")}
         cells["ratio"] = _cell(None, [shape["ratio"]])
         rows.append({"label": name, "recipe": None, "cells": cells, "parameters": None, "seconds": None} | _nothing())
-    how = (
-        f"{found.cost['method']} of a random matrix, float64, on one CPU thread; recurrence on {found.cost['device']}."
-        if found.cost
-        else ""
-    )
-    return _table("table-cost", "What the Schur form costs", f"{ITEMS['table-cost'].where}. {how}", columns, rows, quick=False)
+    caption = f"{ITEMS['table-cost'].where}."
+    if cost:
+        how = f"{cost['method']} of a random matrix, float64, on one CPU thread; recurrence on {cost['device']}."
+        caption += f" {how[0].upper()}{how[1:]}"
+    if what != SCHUR:
+        caption += f" The {SCHUR} itself takes scipy, which was not there."
+    title = f"What the {SCHUR} costs" if what == SCHUR else f"What {what} cost, in place of the {SCHUR}"
+    return _table("table-cost", title, caption, columns, rows, quick=False)
 
 
 def _nothing() -> dict[str, Any]:

@@ -127,7 +127,7 @@ def _footer(results: Mapping[str, Any]) -> Html:
     environment = results.get("environment") or {}
     version = environment.get("enrnn")
     quick = " --quick" if results.get("quick") else ""
-    commands = [f"pip install enrnn=={version}"] if version else []
+    commands = [f"pip install .  # in a checkout of enrnn {version}"] if version else []
     commands.append(f"enrnn paper{quick}")
     return join(
         (

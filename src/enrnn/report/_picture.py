@@ -65,10 +65,11 @@ def _curves(figure: Mapping[str, Any]) -> Drawn:
         chart.band(series.get("band") or (), kind)
     for series, look, kind in drawn:
         chart.curve(series["points"], kind, look["dash"])
-    for line in figure.get("lines") or ():
-        if finite(line.get("y")) is not None:
-            chart.level(float(line["y"]), str(line.get("label", "")))
-    legend, bottom = _legend([(str(series.get("label")), kind, look["dash"]) for series, look, kind in drawn])
+    lines = [line for line in figure.get("lines") or () if finite(line.get("y")) is not None]
+    for line in lines:
+        chart.level(float(line["y"]))
+    entries = [(str(series.get("label")), f"curve {kind}", look["dash"]) for series, look, kind in drawn]
+    legend, bottom = _legend(entries + [(str(line.get("label", "")), "level", "") for line in lines])
     return join((chart.content(), legend)), _style([(look, kind) for _, look, kind in drawn]), WIDTH, bottom
 
 
@@ -95,14 +96,14 @@ def _around(values: Sequence[float], log: bool) -> tuple[float, float]:
 
 
 def _legend(entries: Sequence[tuple[str, str, str]]) -> tuple[Html, int]:
-    """In lines from left to right; and where the last one ends."""
+    """In lines from left to right, away from all curves; and where the last one ends. An entry is a label, classes and dashes."""
     parts: list[Html] = []
     x, y = float(LEFT), HEIGHT + 14
     for label, kind, dash in entries:
         wide = 34 + LETTER * len(label) + 16
         if x + wide > WIDTH - RIGHT and x > LEFT:
             x, y = float(LEFT), y + LINE
-        parts.append(element("line", class_=f"curve {kind}", x1=x, x2=x + 26, y1=y - 4, y2=y - 4, stroke_dasharray=dash or None))
+        parts.append(element("line", class_=kind, x1=x, x2=x + 26, y1=y - 4, y2=y - 4, stroke_dasharray=dash or None))
         parts.append(element("text", label, class_="label", x=x + 33, y=y))
         x += wide
     return join(parts), y + 14

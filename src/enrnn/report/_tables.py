@@ -73,13 +73,17 @@ def table(entry: Mapping[str, Any], states: Mapping[str, str]) -> Html:
     )
 
 
-def _legend(all_columns: Sequence[Column]) -> Html:
-    parts = ["Mean ± spread over seeds; bold: the best of its column"]
+def _legend(all_columns: Sequence[Column]) -> Html | None:
+    cells = [cell for column in all_columns for cell in column.cells]
+    parts = ["Mean ± spread over seeds"] if any(cell.spread for cell in cells) else []
+    if any(cell.best_ours or cell.best_published for cell in cells):
+        parts.append("bold: the best of its column")
     if any(cell.difference != NOTHING for column in all_columns if column.compared for cell in column.cells):
         parts.append("difference: ours − published")
-    if any(cell.sense for column in all_columns for cell in column.cells):
+    if any(cell.sense for cell in cells):
         parts.append("▲ better, ▼ worse than published")
-    return element("p", "; ".join(parts) + ".", class_="legend-note")
+    told = "; ".join(parts)
+    return element("p", f"{told[0].upper()}{told[1:]}.", class_="legend-note") if told else None
 
 
 def _head(layout: Layout) -> Html:
@@ -112,7 +116,8 @@ def _group(name: str, width: int) -> Html:
 def _row(name: str, index: int, row: Mapping[str, Any], layout: Layout, states: Mapping[str, str]) -> Html:
     more = f"{anchor('more', name)}-{index}"
     seeds = max((column.cells[index].count for column in layout.columns), default=0)
-    cells = [element("th", _label(row, more, states, seeds), scope="row", role="rowheader", class_="model")]
+    label = _label(row, more, states, seeds) if row.get("recipe") else element("span", row.get("label", ""), class_="name")
+    cells = [element("th", label, scope="row", role="rowheader", class_="model")]
     for column in layout.columns:
         cell = column.cells[index]
         if not column.measured:
@@ -125,11 +130,13 @@ def _row(name: str, index: int, row: Mapping[str, Any], layout: Layout, states: 
         parameters = _parameters(row.get("parameters") or {})
         cells.append(element("td", parameters, class_="number fact", role="cell", data_label="parameters"))
         cells.append(element("td", duration(row.get("seconds")), class_="number fact", role="cell", data_label="time"))
-    details = element("td", behind(row, index, layout.columns, states), colspan=layout.width, role="cell")
+    lines = [element("tr", *cells, role="row")]
+    if row.get("recipe"):  # a row that is no run's has nothing behind it
+        details = element("td", behind(row, index, layout.columns, states), colspan=layout.width, role="cell")
+        lines.append(element("tr", details, id=more, class_="more", role="row"))
     return element(
         "tbody",
-        element("tr", *cells, role="row"),
-        element("tr", details, id=more, class_="more", role="row"),
+        *lines,
         role="rowgroup",
         class_=None if any(column.cells[index].has_ours for column in layout.columns) else "missing",
     )

@@ -2,21 +2,30 @@
 
 import html
 import itertools
-import math
 from collections.abc import Callable, Sequence
 
+from ..report._chart import Scale
 from ._grid import as_number
 from ._standing import Row
 from ._surfaces import Findings, Profile, flatness, text
 from ._table import summary
 
 WIDTH, HEIGHT = 330, 210
-LEFT, RIGHT, TOP, BOTTOM = 66, 10, 12, 40
+LEFT, RIGHT, TOP, BOTTOM = 70, 10, 12, 40
+BAR, SHADES = 44, 32
+"""The room for a map's scale, below it, and how many colours that has."""
+FAINTEST, STRONGEST = 0.05, 0.8
+ROOM = 0.05
+"""Of an axis, beyond its least and its greatest value."""
+WIDE = 20
+"""Values that span more than this factor are on a logarithmic scale."""
 MANY = 12
 """More values than this, as a random search has them, are drawn along a scale, not one beside the other."""
 
 EACH = "A dot is a point (open: not at its end); in colour, the best point at each value; the ring, the best of all."
-TWO = "The best point at each pair of values; the stronger the colour, the better."
+TWO = (
+    "The best point at each pair of values. Colour is in proportion to the value, on the scale under the map; stronger is better."
+)
 
 STYLE = """
 :root { --paper: #fff; --ink: #1b2733; --faint: #6b7885; --line: #dfe4e9; --accent: #1f6feb; --soft: #eef3f9;
@@ -83,12 +92,13 @@ def _figure(profile: Profile, found: Findings) -> str:
     """Metric against one setting."""
     rows = [row for row in found.rows if profile.key in row.values]
     scores = [row.score for row in rows if row.score is not None]
-    y, ticks_y = _scale(scores, HEIGHT - BOTTOM, TOP)
+    y = _scale(scores, HEIGHT - BOTTOM, TOP)
     x, ticks_x = _across(profile.values)
-    parts = [
+    parts = [_along(_named(found.standing.sweep.measure.metric, y))]
+    parts += [
         f'<line class="line" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>'
-        f'<text x="{LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{value:.3g}</text>'
-        for value in ticks_y
+        f'<text x="{LEFT - 6}" y="{y(value) + 4:.1f}" text-anchor="end">{label}</text>'
+        for value, label in y.ticks(4)
     ]
     parts += [
         f'<text x="{place:.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">{html.escape(label)}</text>'
@@ -120,16 +130,14 @@ def _map(across: Profile, down: Profile, found: Findings) -> str:
         if pair[0] is not None and pair[1] is not None and row.score is not None:
             cells.setdefault((pair[0], pair[1]), row.score)
     measure = found.standing.sweep.measure
-    ranked = sorted(set(cells.values()), key=measure.loss)
+    strength = _strengths(list(cells.values()), measure.loss)
     width, height = (WIDTH - LEFT - RIGHT) / len(across.values), (HEIGHT - TOP - BOTTOM) / len(down.values)
     parts = []
     for (one, other), score in cells.items():
         left, top = LEFT + across.values.index(one) * width, TOP + down.values.index(other) * height
-        strength = 0.75 * (1 - ranked.index(score) / max(1, len(ranked) - 1)) + 0.05
-        parts.append(
-            f'<rect class="cell" fill-opacity="{strength:.2f}" x="{left + 1:.1f}" y="{top + 1:.1f}" width="{width - 2:.1f}" '
-            f'height="{height - 2:.1f}" rx="3"><title>{html.escape(f"{score:.5g}  {one}, {other}")}</title></rect>'
-        )
+        place = f'x="{left + 1:.1f}" y="{top + 1:.1f}" width="{width - 2:.1f}" height="{height - 2:.1f}"'
+        title = html.escape(f"{score:.5g}  {one}, {other}")
+        parts.append(f'<rect class="cell" fill-opacity="{strength(score):.2f}" {place} rx="3"><title>{title}</title></rect>')
         if width >= 38 and height >= 14:
             at = f'x="{left + width / 2:.1f}" y="{top + height / 2 + 4:.1f}"'
             parts.append(f'<text class="value" {at} text-anchor="middle">{score:.3g}</text>')
@@ -142,13 +150,54 @@ def _map(across: Profile, down: Profile, found: Findings) -> str:
         f'<text x="{LEFT - 6}" y="{TOP + (index + 0.5) * height + 4:.1f}" text-anchor="end">{html.escape(value)}</text>'
         for index, value in enumerate(down.values)
     ]
-    return _svg(f"{down.key} against {across.key}", "".join(parts))
+    parts.append(_bar(list(cells.values()), strength, measure.metric))
+    return _svg(f"{down.key} against {across.key}", "".join(parts), HEIGHT - 14 + BAR)
 
 
-def _svg(caption: str, content: str) -> str:
+def _strengths(scores: Sequence[float], loss: Callable[[float], float]) -> Callable[[float], float]:
+    """How strong the colour of a value is: in proportion to where it lies between the worst and the best."""
+    worst, best = max(scores, key=loss), min(scores, key=loss)
+    if worst == best:
+        return lambda score: STRONGEST
+    log = _is_wide(scores)
+    return Scale(worst, best, FAINTEST, STRONGEST, log)
+
+
+def _bar(scores: Sequence[float], strength: Callable[[float], float], metric: str) -> str:
+    """The scale of a map's colours, with its ends and round values between them."""
+    low, high, top = min(scores), max(scores), HEIGHT - 12
+    if low == high:
+        return ""
+    along = Scale(low, high, LEFT, WIDTH - RIGHT, _is_wide(scores))
+    step = (WIDTH - LEFT - RIGHT) / SHADES
+    first, last = strength(low), strength(high)
+    opacities = [first + (index + 0.5) / SHADES * (last - first) for index in range(SHADES)]
+    shades = [
+        f'<path class="cell" shape-rendering="crispEdges" fill-opacity="{opacity:.3f}" '
+        f'd="M{LEFT + index * step:.2f},{top}h{step:.2f}v8h-{step:.2f}z"/>'
+        for index, opacity in enumerate(opacities)
+    ]
+    ticks = [
+        f'<text x="{along(value):.1f}" y="{top + 22}" text-anchor="middle">{label}</text>' for value, label in along.ticks(4)
+    ]
+    name = f'<text class="of" x="{(LEFT + WIDTH - RIGHT) / 2}" y="{top + 37}" text-anchor="middle">{_named(metric, along)}</text>'
+    return "".join([*shades, *ticks, name])
+
+
+def _named(metric: str, scale: Scale) -> str:
+    return html.escape(metric) + (" (log scale)" if scale.log else "")
+
+
+def _along(label: str) -> str:
+    """The name of the vertical axis."""
+    place = f"translate(13,{(TOP + HEIGHT - BOTTOM) / 2:.0f}) rotate(-90)"
+    return f'<text transform="{place}" text-anchor="middle">{label}</text>'
+
+
+def _svg(caption: str, content: str, height: int = HEIGHT - 14) -> str:
     return (
         f"<figure><figcaption>{html.escape(caption)}</figcaption>"
-        f'<svg width="{WIDTH}" height="{HEIGHT - 14}" viewBox="0 0 {WIDTH} {HEIGHT - 14}" role="img">{content}</svg></figure>'
+        f'<svg width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" role="img">{content}</svg></figure>'
     )
 
 
@@ -157,22 +206,23 @@ def _across(values: Sequence[str]) -> tuple[Callable[[str], float], list[tuple[f
     numbers = [as_number(value) for value in values]
     if len(values) > MANY and all(number is not None for number in numbers):
         known = [number for number in numbers if number is not None]
-        place, ticks = _scale(known, LEFT + 8, WIDTH - RIGHT - 8)
-        return lambda value: place(as_number(value) or 0.0), [(place(tick), f"{tick:.3g}") for tick in ticks]
+        place = _scale(known, LEFT, WIDTH - RIGHT)
+        return lambda value: place(as_number(value) or 0.0), [(place(tick), label) for tick, label in place.ticks(5)]
     step = (WIDTH - LEFT - RIGHT) / len(values)
     places = {value: LEFT + (index + 0.5) * step for index, value in enumerate(values)}
     shown = values if len(values) <= MANY else ()
     return places.__getitem__, [(places[value], value) for value in shown]
 
 
-def _scale(values: Sequence[float], start: float, end: float) -> tuple[Callable[[float], float], list[float]]:
-    """From values to places between `start` and `end`, logarithmic where they span more than a factor of 20; and four ticks."""
+def _scale(values: Sequence[float], start: float, end: float) -> Scale:
+    """From values to places between `start` and `end`, with some room beyond the least and the greatest."""
     low, high = min(values), max(values)
-    log = low > 0 and high / low > 20
-    forward: Callable[[float], float] = math.log if log else float
-    backward: Callable[[float], float] = math.exp if log else float
-    first, last = forward(low), forward(high)
-    if first == last:
-        first, last = first - 0.5, last + 0.5
-    ticks = [backward(first + (last - first) * share / 3) for share in range(4)]
-    return lambda value: start + (forward(value) - first) / (last - first) * (end - start), ticks
+    if _is_wide(values):
+        room = (high / low) ** ROOM
+        return Scale(low / room, high * room, start, end, log=True)
+    room = ROOM * (high - low) or 0.5 * abs(high) or 0.5
+    return Scale(low - room, high + room, start, end)
+
+
+def _is_wide(values: Sequence[float]) -> bool:
+    return min(values) > 0 and max(values) / min(values) > WIDE

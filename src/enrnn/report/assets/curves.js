@@ -36,6 +36,11 @@ function curves(root, figure, styles) {
       h("span", {}, has ? series.label : `${series.label} (no data)`));
     legend.append(h("li", {}, series.button));
   }
+  /* The names of lines across stand here, where no curve runs. */
+  for (const line of lines) {
+    const sample = s("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" }, s("line", { x1: 1, x2: 25, y1: 5, y2: 5 }));
+    legend.append(h("li", { class: "across", title: `${line.label || "line"}: ${show(line.y)}` }, sample, h("span", {}, line.label || show(line.y))));
+  }
   if (all.length > MANY) {
     const turn = (on) => () => { drawable.forEach((series) => (series.on = on)); drawLegend(); };
     tools.append(h("button", { type: "button", on: { click: turn(true) } }, "Show all"), h("button", { type: "button", on: { click: turn(false) } }, "Hide all"));
@@ -132,19 +137,9 @@ function curves(root, figure, styles) {
       inside.append(group);
     }
     svg.append(inside, s("path", { class: "frame", d: `M${box.left},${box.top}V${box.bottom}H${box.right}` }));
-    labelLines();
     if (!shown().length) svg.append(s("text", { x: (box.left + box.right) / 2, y: (box.top + box.bottom) / 2, "text-anchor": "middle" }, "Every series is switched off"));
     svg.append(s("g", { class: "cursor" }), s("rect", { class: "area", x: box.left, y: box.top, width: box.right - box.left, height: box.bottom - box.top }));
     point(state.cursor);
-  }
-  function labelLines() {
-    let free = Infinity;
-    const seen = lines.filter((line) => fits(line.y) && line.y >= up.low && line.y <= up.high).sort((a, b) => a.y - b.y);
-    for (const line of seen) {
-      const y = Math.max(box.top + 10, Math.min(up(line.y) - 6, free));
-      svg.append(s("text", { class: "halo", x: box.right - 4, y, "text-anchor": "end" }, line.label || ""));
-      free = y - 14;
-    }
   }
 
   function nearest(points, x) {
