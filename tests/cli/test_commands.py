@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 import enrnn
+from enrnn._nearest import nearest_setting
 from enrnn.cli import main
 from enrnn.cli._commands import reported
 from enrnn.cli._errors import words
@@ -56,6 +58,8 @@ def test_help_is_there_in_half_a_second_and_imports_no_torch() -> None:
         (["train", "adding/enrnn", "--set", "model.backend=cuda", "--device", "cpu"], "backend='cuda' cannot run this"),
         (["train", "pixels/enrnn", "--data", "no/such/folder"], "data names a folder that does not exist: no/such/folder"),
         (["resume", "no-such-run"], "no run is called 'no-such-run' under"),
+        (["train", "adding/enrnn", "--set", "lr=1e-3"], "enrnn train: unknown setting lr; did you mean optimizer.lr?\n"),
+        (["train", "adding/enrnn", "--set", "task.name=copying"], "task.name cannot be changed: it is what the recipe is for"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_status_two(
@@ -171,13 +175,107 @@ def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"enrnn {enrnn.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["train", "sweep"])
-def test_what_the_system_refuses_is_named_by_its_path(command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    assert main([command, "adding/enrnn", *SMALL, "--runs", str(tmp_path / "file")]) == 1
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "adding/enrnn", "--lr", "1e-3"], "unrecognized arguments: --lr 1e-3; did you mean --set optimizer.lr=1e-3?"),
+        (["train", "adding/enrnn", "--seed=3"], "--seed=3; did you mean --set run.seed=3 or --set task.seed=3?"),
+        (["sweep", "adding/enrnn", "--tensorboard"], "--tensorboard; did you mean --set run.tensorboard=true?"),
+        (["train", "adding/enrnn", "--hidden-size"], "--hidden-size; did you mean --set model.hidden_size=VALUE?"),
+        (["paper", "--quik"], "unrecognized arguments: --quik; did you mean --quick?"),
+        (["paper", "--zzz"], "unrecognized arguments: --zzz"),
+        (["resume", "a", "b"], "unrecognized arguments: b"),
+    ],
+)
+def test_an_argument_that_a_command_does_not_take_is_told_by_that_command(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"enrnn {command}: {tmp_path / 'file'}")
-    assert err.endswith(": Not a directory\n")
+    assert err.startswith(f"enrnn {arguments[0]}: unrecognized arguments: ")
+    assert err.endswith(f"{message} (see enrnn {arguments[0]} --help)\n")
+
+
+COMMANDS = [
+    *(["train", "adding/enrnn", *SMALL], ["sweep", "adding/enrnn", *SMALL], ["sweep", "adding/enrnn", *SMALL, "--dry-run"]),
+    *(["demo"], ["paper", "table1", "--quick"], ["resume", "x"], ["report", "x"], ["paper", "--collect"]),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command[0]} {command[-1]}")
+def test_a_file_in_the_place_of_runs_is_a_mistake(command: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for runs in (tmp_path / "file", tmp_path / "file" / "below"):
+        assert main([*command, "--runs", str(runs)]) == 2
+        message = f"enrnn {command[0]}: --runs takes a folder, and {tmp_path / 'file'} is a file\n"
+        assert capsys.readouterr() == ("", message)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no folder that nobody can write to")
+@pytest.mark.parametrize("command", COMMANDS[:5], ids=lambda command: f"{command[0]} {command[-1]}")
+def test_runs_where_nothing_can_be_written_are_a_mistake(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--runs", "/proc/enrnn"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith(f"enrnn {command[0]}: --runs /proc/enrnn: nothing can be written in /proc (")
+    assert err.count("\n") == 1
+
+
+def test_a_full_disk_is_no_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(prefix: str, dir: Path) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device", str(dir))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    assert main(["train", "adding/enrnn", *SMALL, "--runs", str(tmp_path)]) == 1
+
+
+def test_a_finished_run_is_shown_where_nothing_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["train", "adding/enrnn", *SMALL, "--runs", str(tmp_path)]
+    assert main(command) == 0
+
+    def refused(prefix: str, dir: Path) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", str(dir))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refused)
+    capsys.readouterr()
+    assert main(command) == 0
+    assert "this run is finished" in capsys.readouterr().out
+
+
+def test_a_run_that_is_not_there_is_answered_with_a_few_names(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for seed in range(7):
+        (tmp_path / f"adding-enrnn-{seed}").mkdir()
+        (tmp_path / f"adding-enrnn-{seed}" / "config.json").touch()
+    few = ", ".join(f"adding-enrnn-{seed}" for seed in range(5))
+    answers = {
+        "adding/enrnn": f"no run is called 'adding/enrnn' under {tmp_path}; did you mean adding-enrnn-",
+        "zzzz": f"no run is called 'zzzz' under {tmp_path}; there: {few} and 2 more\n",
+        "adding": f"several runs match 'adding' under {tmp_path}: {few} and 2 more; give more of the name\n",
+    }
+    for name, answer in answers.items():
+        assert main(["resume", name, "--runs", str(tmp_path)]) == 2
+        assert answer in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("path", "answer"),
+    [
+        ("lr", "did you mean optimizer.lr?"),
+        ("seed", "did you mean task.seed or run.seed?"),
+        ("optimiser.lr", "did you mean optimizer.lr?"),
+        ("sed", "did you mean task.seed or run.seed?"),
+        ("run.sed", "did you mean run.seed?"),
+        ("run.qqqq", "there are: run.seed, run.steps"),
+        ("qqqq", "settings are called task.…, run.…, optimizer.…"),
+    ],
+)
+def test_the_nearest_setting(path: str, answer: str) -> None:
+    assert nearest_setting(path, ["task.seed", "run.seed", "run.steps", "optimizer.lr"]) == answer
 
 
 OF_TORCH = "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 1024 bytes. Error code 12"

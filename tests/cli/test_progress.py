@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from enrnn.cli._progress import Screen, _clock
+from enrnn.cli._progress import Screen, _clock, _short
+from enrnn.cli._several import Live
 from enrnn.training import Progress, Start
 
 START = Start("run", "runs/run", 200, 0, 1234, "mse", 1 / 6, "always 1")
@@ -62,6 +63,9 @@ def replay(text: str) -> list[str]:
     for piece in text.replace("\x1b[?25l", "").replace("\x1b[?25h", "").split("\x1b["):
         if piece.startswith("2K"):
             lines[row], piece = "", piece[2:]
+        elif piece.startswith("J"):
+            del lines[row + 1 :]
+            lines[row], piece = "", piece[1:]
         elif piece[:2].rstrip("A").isdigit() and "A" in piece[:3]:
             up, _, piece = piece.partition("A")
             row -= int(up)
@@ -103,6 +107,56 @@ def test_a_result_can_be_shown_of_a_run_that_was_not_started() -> None:
     with Screen(stream) as screen:
         screen.watch("").finished(RESULT)
     assert stream.getvalue() == "test mse 0.25 after 7 steps\n"
+
+
+def test_several_runs_have_a_bar_each_while_they_are_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((80, 24)))
+    stream = Terminal()
+    with Screen(stream) as screen:
+        live = Live(screen)
+        live.say("3 runs")
+        for name in ("one", "two"):
+            watch = live.begun(name)
+            watch.started(START)
+            watch.said("going on after step 7")
+            watch.advanced(Progress(7, 0.5, None))
+        live.ended("one", "[1/3, 5 s] one: finished")
+        live.begun("three")
+        lines = replay(stream.getvalue())
+        assert lines[:2] == ["3 runs", "[1/3, 5 s] one: finished"]
+        assert [line.split()[0] for line in lines[2:]] == ["two", "three"]
+        assert "7/200" in lines[2]
+        live.begun("two")  # anew, for its process has died
+        assert [line.split() for line in replay(stream.getvalue())[2:]] == [["three", "starting"], ["two", "starting"]]
+
+
+def test_elsewhere_a_run_has_a_line_when_it_begins_and_one_when_it_has_ended() -> None:
+    stream = io.StringIO()
+    with Screen(stream) as screen:
+        live = Live(screen)
+        watch = live.begun("one")
+        watch.started(START)
+        watch.evaluated(RECORD)
+        watch.finished(RESULT)
+        live.ended("one", "[1/1, 5 s] one: finished")
+    assert stream.getvalue() == "one: begun\n[1/1, 5 s] one: finished\n"
+
+
+def test_more_bars_than_lines_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((80, 5)))
+    stream = Terminal()
+    with Screen(stream) as screen:
+        for number in range(7):
+            screen.watch(str(number))
+        screen.draw()
+        screen.draw()
+    assert [line.split()[0] for line in replay(stream.getvalue())] == ["0", "1", "2", "…"]
+    assert replay(stream.getvalue())[-1] == "… and 4 more"
+
+
+def test_sizes_are_short_however_large() -> None:
+    values = (0.25, 5e-4, 4.9e-4, 0.0, 99999.0, 14257520212540705996800.0, -2e6)
+    assert [_short(value) for value in values] == ["0.2500", "0.0005", "4.9e-04", "0.0000", "99999.0000", "1.4e+22", "-2.0e+06"]
 
 
 def test_time_is_read_as_on_a_clock() -> None:

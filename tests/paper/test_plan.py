@@ -10,7 +10,7 @@ import pytest
 from enrnn.paper import ITEMS, TABLE1, TABLE2, TABLE3, configured, plan
 from enrnn.paper._data import speech, text
 from enrnn.paper._items import chosen, runs_of
-from enrnn.paper._plan import on_terminal
+from enrnn.paper._plan import left_out, on_terminal
 from enrnn.paper._quick import QUICK
 from enrnn.paper._runs import Name, base, known, named
 from enrnn.recipes import RECIPES
@@ -89,6 +89,16 @@ def test_what_lacks_data_is_left_out_with_the_reason(monkeypatch: pytest.MonkeyP
     small = plan(["table2", "table3"], quick=True)
     assert {job.config.task.corpus for job in small.jobs} == {"python"}  # type: ignore[attr-defined]
     assert small.left_out["speech/enrnn"] == "not in the small version"
+
+
+def test_many_that_are_left_out_are_counted_and_few_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ENRNN_DATA", raising=False)
+    planned = plan(quick=True)
+    count = len(planned.left_out)
+    assert left_out(planned) == [f"left out: {count} runs (--dry-run names them): not in the small version"]
+    assert on_terminal(planned, tmp_path).count("left out: not in the small version") == count
+    (line,) = left_out(plan(["table3"], rows="characters/lstm"))
+    assert line.startswith("left out: characters/lstm: ")
 
 
 def test_data_are_called_what_they_are(tmp_path: Path) -> None:

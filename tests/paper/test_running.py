@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing as mp
 import os
 import signal
+import tempfile
 import threading
 import time
+from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from enrnn.cli import main
-from enrnn.paper import collect, configured, perform
+from enrnn.paper import _pool, collect, configured, perform
 from enrnn.paper._measure import measures, speech_scores, stops
+from enrnn.paper._pool import PaperStoppedError
+from enrnn.paper._wire import Sent
 from enrnn.paper._work import Job, do
 from enrnn.recipes import recipe
 from enrnn.tasks import Speech
-from enrnn.training import RunFolder, train
+from enrnn.training import RunFolder, Start, Watch, train
+from tests.paper import _serving
 from tests.tasks._files import riff, speech_folder
 from tests.training._runs import differences, outcome, tiny
 
@@ -80,6 +87,52 @@ def test_many_at_once_and_one_that_fails_stops_no_other(tmp_path: Path) -> None:
     assert (tmp_path / good[0].folder_name / "result.json").stat().st_mtime_ns == before
 
 
+class Listed(Watch):
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+
+    def started(self, start: Start) -> None:
+        self.heard.append(f"started at {start.done}")
+
+    def evaluated(self, record: dict[str, Any]) -> None:
+        self.heard.append(str(record["step"]))
+
+    def finished(self, result: dict[str, Any]) -> None:
+        self.heard.append("finished")
+
+
+def test_who_watches_is_told_how_a_run_goes(tmp_path: Path) -> None:
+    job, watch = Job("adding/enrnn_96_16", ENRNN), Listed()
+    events: list[str] = []
+
+    def begun(job: Job) -> Watch:
+        events.append("begun")
+        return watch
+
+    perform([job], tmp_path, 1, lambda job: events.append("ended"), begun=begun)
+    assert events == ["begun", "ended"]
+    assert watch.heard == ["started at 0", *(str(step) for step in range(2, 41, 2)), "finished"]
+
+
+def test_a_run_does_not_mind_that_nobody_listens(tmp_path: Path) -> None:
+    here, there = mp.Pipe(duplex=False)
+    here.close()
+    assert train(tiny(steps=2), tmp_path, Sent(there))["steps"] == 2
+
+
+def test_a_run_that_was_stopped_with_the_command_is_still_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_pool, "_serve", _serving.serve_and_be_stopped)
+    # It is seen that the process has ended before it is seen that the command is to stop.
+    monkeypatch.setattr(_pool, "wait", lambda ready, seconds: wait([each for each in ready if isinstance(each, int)], 60))
+    jobs = [Job("adding/enrnn_96_16", ENRNN.override({"run.seed": seed})) for seed in range(2)]
+    ended: list[Job] = []
+    with pytest.raises(PaperStoppedError, match=r"^stopped by SIGINT with 2 runs to do; everything is saved"):
+        perform(jobs, tmp_path, 1, ended.append)
+    assert (tmp_path / jobs[0].folder_name).is_dir()
+    assert not (tmp_path / jobs[1].folder_name).exists()
+    assert ended == []
+
+
 def test_a_process_that_is_killed_is_a_run_that_has_failed(tmp_path: Path) -> None:
     job = Job("adding/enrnn_96_16", ENRNN.override({"run.steps": 1_000_000}))
     worker = threading.Thread(target=perform, args=([job], tmp_path, 1, lambda job: None))
@@ -100,9 +153,13 @@ def test_the_command_names_what_it_does_not_know(capfd: pytest.CaptureFixture[st
     assert err.count("\n") == 1
     assert "did you mean figure-adding" in err
     assert main(["paper", "figure-gradients", "--quick", "--dry-run", "--runs", str(tmp_path)]) == 0
-    assert "1 runs, 1 to do, 0 left out" in capfd.readouterr().out
+    assert "1 run, 1 to do, 0 left out" in capfd.readouterr().out
     assert main(["paper", "--jobs", "0", "--runs", str(tmp_path), "figure-gradients", "--out", str(tmp_path / "out")]) == 2
     assert "--jobs" in capfd.readouterr().err
+
+
+def refused(prefix: str, dir: Path) -> str:
+    raise PermissionError(errno.EACCES, "Permission denied", str(dir))
 
 
 def test_what_is_wanting_is_one_line_before_anything_is_done(
@@ -114,19 +171,31 @@ def test_what_is_wanting_is_one_line_before_anything_is_done(
         ("table-cost", "--quick", "--device", "cuda:99"): "run.device is 'cuda:99', but torch sees no such device here",
         ("table1", "--quick", "--device", "cuda:99"): "run.device is 'cuda:99', but torch sees no such device here",
         ("table-cost", "--quick", "--device", "gpu"): "device must be cpu, cuda or cuda:N, got: 'gpu'",
-        ("table1", "--quick", "--runs", "file"): "enrnn paper: file: Not a directory",
-        ("table1", "--quick", "--out", "file"): "enrnn paper: file: Not a directory",
+        ("table1", "--quick", "--runs", "file"): "enrnn paper: --runs takes a folder, and file is a file",
+        ("table1", "--quick", "--out", "file"): "enrnn paper: --out takes a folder, and file is a file",
+        ("table1", "--quick", "--out", "file", "--dry-run"): "enrnn paper: --out takes a folder, and file is a file",
+        (
+            "table1",
+            "--quick",
+            "--out",
+            "file/x",
+            "--collect",
+            "--runs",
+            ".",
+        ): f"--out takes a folder, and {tmp_path / 'file'} is a file",
         ("--collect", "--runs", "tpyo"): "--runs: there is no folder tpyo",
     }
     for arguments, message in cases.items():
-        assert main(["paper", *arguments]) in (1, 2)
+        assert main(["paper", *arguments]) == 2
         out, err = capfd.readouterr()
         assert out == ""
         assert message in err
         assert err.count("\n") == 1
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert main(["paper", "table1", "--quick"]) == 1
-    assert capfd.readouterr().err == f"enrnn paper: {tmp_path}: Permission denied\n"
+    monkeypatch.setattr(tempfile, "mkdtemp", refused)
+    for arguments in (("--quick",), ("--quick", "--dry-run")):
+        assert main(["paper", "table1", *arguments]) == 2
+        out, err = capfd.readouterr()
+        assert (out, err) == ("", f"enrnn paper: --runs runs: nothing can be written in {tmp_path} (Permission denied)\n")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from enrnn.paper import _pool, perform
 from enrnn.paper._plan import Plan
-from enrnn.paper._reproduce import _run
+from enrnn.paper._reproduce import Display, _run
 from enrnn.paper._work import Job
 from enrnn.recipes import recipe
 from enrnn.sweep._work import LOST
@@ -18,6 +18,16 @@ from tests.paper import _serving
 from tests.sweep._mps import SEEN, FakeMps, told
 
 JOBS = [Job("adding/enrnn", recipe("adding/enrnn").override({"run.device": "cuda", "run.seed": seed})) for seed in range(3)]
+
+
+class Said(Display):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
 
 
 @pytest.fixture
@@ -28,18 +38,18 @@ def mps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMps]:
 
 def test_runs_at_a_time_on_a_gpu_find_a_daemon(mps: FakeMps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_pool, "_serve", _serving.serve_and_tell)
-    said: list[str] = []
-    _run(Plan(JOBS, {}, ()), tmp_path, None, "cuda", False, said.append)
-    assert said[0] == "3 runs, 3 to do, 3 at a time on one GPU, through MPS"
+    said = Said()
+    _run(Plan(JOBS, {}, ()), tmp_path, None, "cuda", False, said)
+    assert said.lines[0] == "3 runs, 3 to do, 3 at a time on one GPU, through MPS"
     assert told(tmp_path) == [dict.fromkeys(SEEN) | {"CUDA_MPS_PIPE_DIRECTORY": mps.calls[0][1]}] * 3
     assert [call[0] for call in mps.calls] == ["start", "quit"]
 
 
 def test_a_run_alone_on_its_gpu_needs_none(mps: FakeMps, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_pool, "_serve", _serving.serve_and_tell)
-    said: list[str] = []
-    _run(Plan(JOBS[:2], {}, ()), tmp_path, 1, "cuda", False, said.append)
-    assert said[0] == "2 runs, 2 to do, 1 at a time on one GPU"
+    said = Said()
+    _run(Plan(JOBS[:2], {}, ()), tmp_path, 1, "cuda", False, said)
+    assert said.lines[0] == "2 runs, 2 to do, 1 at a time on one GPU"
     assert told(tmp_path) == [dict.fromkeys(SEEN)] * 2
     assert mps.calls == []
 

@@ -100,7 +100,7 @@ def test_the_page_needs_nothing_else(tmp_path: Path, capsys: pytest.CaptureFixtu
     sweep = with_scores(tmp_path, SCORES)
     assert main(["report", sweep.path.name[:12], "--runs", str(tmp_path)]) == 0
     out = capsys.readouterr().out
-    assert "2 of 6 points are within 5% of the best, 2 within one standard deviation over seeds" in out
+    assert "2 of 6 points within 5% of the best, 2 within one standard deviation over seeds" in out
     assert re.search(r"model\.short_size +0\.5 +0\.1 +\+100\.0% +\+300\.0% +\+300\.0% at 0\.75", out)
     reader = Page()
     text = (sweep.path / "report.html").read_text(encoding="utf-8")

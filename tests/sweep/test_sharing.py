@@ -224,7 +224,7 @@ def test_workers_find_the_daemon_though_their_server_was_started_before(
     monkeypatch.setattr(_local, "_serve", made_up.serve_and_tell)
     sweep = cuda_sweep(tmp_path / "runs", 4, "cuda:0")
     run_sweep(sweep, lambda: local_runner(sweep, 3))
-    assert "1 points, 4 runs: 4 waiting; 3 at a time on one GPU, through MPS\n" in capsys.readouterr().out
+    assert "1 point, 4 runs: 4 waiting; 3 at a time on one GPU, through MPS\n" in capsys.readouterr().out
     pipes = mps.calls[0][1]
     assert told(sweep.runs) == [dict.fromkeys(made_up.SEEN) | {"CUDA_MPS_PIPE_DIRECTORY": pipes}] * 4
     assert [call[0] for call in mps.calls] == ["start", "quit"]

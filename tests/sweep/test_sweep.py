@@ -9,10 +9,10 @@ import pytest
 
 from enrnn.cli import main
 from enrnn.sweep import Standing, Sweep, opened, points_of
-from enrnn.sweep._work import leave_error, work
+from enrnn.sweep._work import UNHEARD, leave_error, work
 from enrnn.tasks import characters
 from enrnn.tasks._text import Corpus
-from enrnn.training import RunError
+from enrnn.training import RunError, RunFolder
 from tests.sweep._small import ARGUMENTS, BASE, small_sweep
 
 
@@ -70,6 +70,7 @@ SMALL = ["sweep", "adding/enrnn", *ARGUMENTS]
         ([*SMALL, "--set", "optimizer.lr"], "--set takes KEY=VALUE, got: 'optimizer.lr'"),
         (["sweep", "ading/enrnn"], "unknown recipe 'ading/enrnn' (did you mean adding/enrnn"),
         (["report", "nothing"], "no sweep is called 'nothing' under"),
+        ([*SMALL, "--grid", "lr=1e-3"], "point 1 of 1 (lr=1e-3): unknown setting lr; did you mean optimizer.lr?; nothing was"),
     ],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(
@@ -86,6 +87,46 @@ def test_a_dry_run_says_how_many_and_writes_nothing(capsys: pytest.CaptureFixtur
     assert main(["sweep", "adding/enrnn", "--paper-grid", "--dry-run", "--device", "cpu", "--runs", str(tmp_path)]) == 0
     assert "540 points, 540 runs: 540 waiting" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == []
+
+
+def test_points_of_earlier_searches_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    sweep = small_sweep(tmp_path, ["optimizer.lr=1e-2,1e-3"])
+    again = [*SMALL, "--runs", str(tmp_path), "--dry-run"]
+    told = f"of earlier searches {{}} in {sweep.path}, too; --name NAME keeps searches apart"
+    expected = {"1e-2,1e-3": None, "1e-2,1e-4": f"1 point {told.format('is')}", "1e-4": f"2 points {told.format('are')}"}
+    for values, line in expected.items():
+        assert main([*again, "--grid", f"optimizer.lr={values}"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[:-1] == ([] if line is None else [line])
+    assert main([*again, "--grid", "optimizer.lr=1e-4", "--name", "mine"]) == 0
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_several_that_match_are_listed_shortly(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    names = [small_sweep(tmp_path, ["optimizer.lr=1e-2"], base=BASE.override({"task.seed": seed})).path.name for seed in range(7)]
+    assert main(["report", "sweep-adding", "--runs", str(tmp_path)]) == 2
+    listed = ", ".join(sorted(names)[:5])
+    err = capsys.readouterr().err
+    assert err.endswith(f"several sweeps match 'sweep-adding' under {tmp_path}: {listed} and 2 more; give more of the name\n")
+
+
+def test_a_worker_that_cannot_even_leave_its_error_ends_without_a_word(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit) as caught:
+        work(BASE.as_dict(), str(tmp_path / "file"), None)
+    assert caught.value.code == UNHEARD
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_run_whose_settings_were_changed_by_hand_has_failed(tmp_path: Path) -> None:
+    sweep = small_sweep(tmp_path, ["optimizer.lr=1e-2"])
+    (trial,) = sweep.trials
+    file = RunFolder.create(trial.config, tmp_path).path / "config.json"
+    file.write_text(file.read_text().replace('"seed": 0', '"seed": 1'))
+    assert work(trial.config.as_dict(), str(tmp_path), None) == "failed"
+    (row,) = Standing(sweep).rows()
+    assert row.status == "failed"
+    assert "was changed" in row.errors[0]
 
 
 UNFIT = ["sweep", "adding/enrnn", "--set", "model.hidden_size=32", "--dry-run", "--device", "cpu"]
@@ -142,7 +183,7 @@ def test_a_finished_run_of_other_data_does_not_count(capsys: pytest.CaptureFixtu
     rest = ["--text", str(text), "--dry-run", "--runs", str(runs)]
     assert main(["train", *TEXT[1:], "--text", str(text), "--runs", str(runs)]) == 0
     assert main([*TEXT, *rest]) == 0
-    assert "1 runs: 1 finished" in capsys.readouterr().out
+    assert "1 point, 1 run: 1 finished" in capsys.readouterr().out
     text.write_text("abd" * 60)
     assert main([*TEXT, *rest]) == 1
     assert "the data are not those that the run was begun with" in capsys.readouterr().err

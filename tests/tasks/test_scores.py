@@ -109,7 +109,8 @@ def test_a_missing_package_is_named_with_the_extra_that_brings_it(monkeypatch: p
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert all(available().values())
     with pytest.raises(
-        ModuleNotFoundError, match=r"stoi needs the package pystoi, which the extra enrnn\[speech\] brings; pesq needs .*enrnn\[pesq\]"
+        ModuleNotFoundError,
+        match=r"stoi needs the package pystoi \(the extra enrnn\[speech\] brings it\); pesq needs .*enrnn\[pesq\]",
     ):
         score([], ["stoi", "pesq"])
     with pytest.raises(ValueError, match="Unknown score 'mos'"):

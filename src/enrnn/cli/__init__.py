@@ -18,7 +18,19 @@ FAILED = 1
 
 
 class Parser(argparse.ArgumentParser):
-    """One line for a mistake, not a page of usage."""
+    """One line for a mistake, not a page of usage, and from the command that it was made with. Options are not shortened: of
+    `--seed 3` nobody could tell whether it is a seed or three."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **{**kwargs, "allow_abbrev": False})
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            from ._unknown import told
+
+            self.error(told(unknown, list(self._option_string_actions)))
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         self.exit(USAGE_ERROR, f"{self.prog}: {message} (see {self.prog} --help)\n")
@@ -147,7 +159,12 @@ def _run_info(options: argparse.Namespace) -> int:
 
 
 def _run_demo(options: argparse.Namespace) -> int:
+    from .._room import check_room
     from ._commands import reported
     from ._demo import demo
 
-    return reported("demo", lambda: demo(options.runs, options.length, options.steps, options.seed))
+    def checked() -> None:
+        check_room("--runs", options.runs)
+        demo(options.runs, options.length, options.steps, options.seed)
+
+    return reported("demo", checked)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from .. import training
+from .._room import check_folder, check_room
 from ..recipes import RECIPES, recipe
 from ..tasks import TASKS
 from . import FAILED, USAGE_ERROR
@@ -25,12 +26,16 @@ def train(
     """Do the run of a recipe, with other settings at paths such as "optimizer.lr", and show how it goes."""
     chosen = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     config = recipe(name).override({"run.device": chosen, **(changes or {})})
+    check_folder("--runs", runs)
+    if not (Path(runs) / config.folder_name / "result.json").exists():  # which can be shown, wherever it is
+        check_room("--runs", runs)
     with _screen() as screen:
         return training.train(config, runs, screen.watch(name))
 
 
 def resume(run: str | Path, runs: str | Path = "runs") -> dict[str, Any]:
     """Go on with a run, and show how it goes."""
+    check_folder("--runs", runs)
     with _screen() as screen:
         return training.resume(run, runs, screen.watch(""))
 

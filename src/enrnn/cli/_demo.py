@@ -9,9 +9,10 @@ from typing import Any
 
 from .. import training
 from .._memory import keep_freed_memory
+from ..paper._wire import Sent
 from ..sweep._processes import deaf, follow_the_driver, for_cuda
 from ..tasks import Adding
-from ..training import Config, ModelSettings, OptimizerSettings, Progress, RunFolder, RunSettings, Start, StoppedError, Watch
+from ..training import Config, ModelSettings, OptimizerSettings, RunFolder, RunSettings, StoppedError
 from ..training._signals import StopSignals
 from ._errors import words
 from ._progress import Bar, Screen
@@ -147,33 +148,11 @@ def _work(values: dict[str, Any], runs: str, environment: Mapping[str, str | Non
     follow_the_driver(environment)
     keep_freed_memory()
     try:
-        sender.send(("result", training.train(Config.from_dict(values), runs, _Sent(sender))))
+        sender.send(("result", training.train(Config.from_dict(values), runs, Sent(sender))))
     except StoppedError:
         pass
     except Exception as error:
         sender.send(("failed", words(error)))
-
-
-class _Sent(Watch):
-    """Tells everything to the process at the other end."""
-
-    def __init__(self, sender: Connection) -> None:
-        self._sender = sender
-
-    def started(self, start: Start) -> None:
-        self._sender.send(("started", start))
-
-    def advanced(self, progress: Progress) -> None:
-        self._sender.send(("advanced", progress))
-
-    def evaluated(self, record: dict[str, Any]) -> None:
-        self._sender.send(("evaluated", record))
-
-    def said(self, message: str) -> None:
-        self._sender.send(("said", message))
-
-    def finished(self, result: dict[str, Any]) -> None:
-        self._sender.send(("finished", result))
 
 
 def _figure(configs: dict[str, Config], runs: Path, length: int) -> str:

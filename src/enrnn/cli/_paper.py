@@ -42,34 +42,43 @@ def _run_paper(options: argparse.Namespace) -> int:
 def _paper(options: argparse.Namespace) -> None:
     from pathlib import Path
 
+    from .._counted import counted
+    from .._room import check_folder, check_room
     from ..paper import _reproduce, collect, plan
     from ..paper._plan import on_terminal
     from ..training import RunError
+    from ._progress import Screen
+    from ._several import Live
 
     out, runs = Path(options.out or ("report-quick" if options.quick else "report")), Path(options.runs)
     if options.dry_run:
         planned = plan(
             options.what, options.quick, options.seeds, _reproduce.device_of(options.device), options.data, options.rows
         )
+        _reproduce.check_folders(runs, out)
         print(on_terminal(planned, runs))
         return
     if options.collect:
+        check_folder("--runs", runs)
+        check_room("--out", out)
         if not runs.is_dir():
             raise ValueError(f"--runs: there is no folder {runs}; --collect shows the runs that are there")
         print(_reproduce.write(collect(runs, options.quick, options.what), out))
         return
-    results = _reproduce.reproduce(
-        options.what,
-        quick=options.quick,
-        seeds=options.seeds,
-        device=options.device,
-        jobs=options.jobs,
-        runs=runs,
-        out=out,
-        data=options.data,
-        rows=options.rows,
-        retry=options.retry,
-    )
+    with Screen() as screen:
+        results = _reproduce.reproduce(
+            options.what,
+            quick=options.quick,
+            seeds=options.seeds,
+            device=options.device,
+            jobs=options.jobs,
+            runs=runs,
+            out=out,
+            data=options.data,
+            rows=options.rows,
+            retry=options.retry,
+            display=Live(screen),
+        )
     failed = sum(run["state"] == "failed" for run in results["runs"])
     if failed:
-        raise RunError(f"{failed} of {len(results['runs'])} runs failed; they are named in {out / 'results.json'}")
+        raise RunError(f"{failed} of {counted(len(results['runs']), 'run')} failed; they are named in {out / 'results.json'}")

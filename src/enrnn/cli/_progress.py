@@ -10,7 +10,8 @@ from typing import Any, TextIO
 from ..training import Progress, Start, Watch
 
 BAR, SHORTEST = 24, 6
-HIDE_CURSOR, SHOW_CURSOR, ERASE, UP = "\x1b[?25l", "\x1b[?25h", "\x1b[2K", "\x1b[{}A"
+LARGE = 1e5
+HIDE_CURSOR, SHOW_CURSOR, ERASE, ERASE_BELOW, UP = "\x1b[?25l", "\x1b[?25h", "\x1b[2K", "\x1b[J", "\x1b[{}A"
 
 
 class Bar(Watch):
@@ -114,6 +115,14 @@ class Screen:
         self._bars.append(bar)
         return bar
 
+    def remove(self, bar: Bar) -> None:
+        """Its run is over, and a line says the rest."""
+        self._bars.remove(bar)
+        if self.alive:
+            self.stream.write(self._to_the_top() + ERASE_BELOW)
+            self._drawn = 0
+            self.draw()
+
     def say(self, message: str) -> None:
         """A line that stays, above the bars."""
         if self.alive:
@@ -126,14 +135,22 @@ class Screen:
 
     def draw(self) -> None:
         if self.alive:
-            width = shutil.get_terminal_size().columns - 1
-            lines = "".join(f"{ERASE}{bar.text(width)}\n" for bar in self._bars)
-            self.stream.write(self._to_the_top() + lines)
-            self._drawn = len(self._bars)
+            size = shutil.get_terminal_size()
+            lines = _fitting([bar.text(size.columns - 1) for bar in self._bars], size.lines - 1)
+            self.stream.write(self._to_the_top() + "".join(f"{ERASE}{line}\n" for line in lines))
+            self._drawn = len(lines)
             self.stream.flush()
 
     def _to_the_top(self) -> str:
         return UP.format(self._drawn) if self._drawn else ""
+
+
+def _fitting(lines: list[str], height: int) -> list[str]:
+    """As many as the terminal has room for: what has left it at the top is not to be drawn over."""
+    if len(lines) <= max(2, height):
+        return lines
+    shown = max(1, height - 1)
+    return [*lines[:shown], f"… and {len(lines) - shown} more"]
 
 
 def _bar(share: float, width: int) -> str:
@@ -142,7 +159,7 @@ def _bar(share: float, width: int) -> str:
 
 
 def _short(value: float) -> str:
-    return f"{value:.4f}" if abs(value) >= 5e-4 else f"{value:.1e}"
+    return f"{value:.4f}" if 5e-4 <= abs(value) < LARGE or value == 0 else f"{value:.1e}"
 
 
 def _clock(seconds: float) -> str:

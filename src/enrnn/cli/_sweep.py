@@ -79,6 +79,9 @@ def _run_report(options: argparse.Namespace) -> int:
 
 
 def _sweep(options: argparse.Namespace) -> None:
+    from .._counted import counted
+    from .._room import check_folder, check_room
+    from ..recipes import RECIPES
     from ..sweep import Standing, opened, points_of, run_sweep
     from ..sweep._run import stand_ins
     from ..sweep._table import summary
@@ -86,9 +89,11 @@ def _sweep(options: argparse.Namespace) -> None:
     from ._commands import changes
 
     settings = changes(options)
+    check_folder("--runs", options.runs)
     sweep = opened(options.recipe, settings, options.device, options.runs, options.name, options.grid, options.paper_grid)
     runner = _runner(options, sweep)
-    if options.grid or options.paper_grid or options.random is not None or not sweep.points:
+    asked = bool(options.grid or options.paper_grid or options.random is not None or not sweep.points)
+    if asked:
         points = points_of(sweep.base, options.grid, options.paper_grid, options.random, options.search_seed)
         sweep.extend(points, 1 if options.seeds is None else options.seeds)
     elif options.seeds is not None:
@@ -97,6 +102,9 @@ def _sweep(options: argparse.Namespace) -> None:
         if options.halving < 2:
             raise ValueError(f"--halving takes a whole number of at least 2, got: {options.halving}")
         sweep.halving = options.halving
+    check_room("--runs", options.runs)
+    if asked and sweep.earlier and options.recipe in RECIPES and options.name is None:
+        print(_earlier(sweep))
     for warning in stand_ins(sweep):
         print(f"WARNING: {warning}")
     if options.dry_run:
@@ -106,7 +114,14 @@ def _sweep(options: argparse.Namespace) -> None:
     print(f"report: enrnn report {sweep.path}")
     failed = sum(row.statuses["failed"] for row in rows)
     if failed:
-        raise RunError(f"{failed} of {len(sweep.trials)} runs failed; --retry does them once more")
+        raise RunError(f"{failed} of {counted(len(sweep.trials), 'run')} failed; --retry does them once more")
+
+
+def _earlier(sweep: "Sweep") -> str:
+    from .._counted import counted
+
+    verb = "is" if sweep.earlier == 1 else "are"
+    return f"{counted(sweep.earlier, 'point')} of earlier searches {verb} in {sweep.path}, too; --name NAME keeps searches apart"
 
 
 def _runner(options: argparse.Namespace, sweep: "Sweep") -> Callable[[], "Runner"]:
@@ -129,8 +144,10 @@ def _runner(options: argparse.Namespace, sweep: "Sweep") -> Callable[[], "Runner
 def _report(options: argparse.Namespace) -> None:
     from pathlib import Path
 
+    from .._room import check_folder
     from ..sweep import Sweep, report
 
+    check_folder("--runs", options.runs)
     sweep = Sweep.find(options.sweep, Path(options.runs))
     file = Path(options.out) if options.out else sweep.path / "report.html"
     if file.is_dir():

@@ -6,11 +6,15 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
+from .._counted import counted
 from . import _data
 from ._data import Available
 from ._items import ITEMS, chosen, runs_of
 from ._runs import configured
 from ._work import Job
+
+FEW = 4
+"""Runs that are named in a line."""
 
 
 class Plan(NamedTuple):
@@ -81,6 +85,18 @@ def _cost(job: Job) -> float:
     return float(steps * length * config.task.batch_size * gates * config.model.hidden_size**2)  # type: ignore[attr-defined]
 
 
+def left_out(plan: Plan) -> list[str]:
+    """What cannot be run, a line for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for name, reason in plan.left_out.items():
+        reasons.setdefault(reason, []).append(name)
+    return [f"left out: {_few(names)}: {reason}" for reason, names in reasons.items()]
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= FEW else f"{counted(len(names), 'run')} (--dry-run names them)"
+
+
 def on_terminal(plan: Plan, runs: Path) -> str:
     """What would be run, as text."""
     waiting = {id(job) for job in plan.waiting(runs)}
@@ -96,5 +112,5 @@ def on_terminal(plan: Plan, runs: Path) -> str:
         lines.append(f"{name:<36}{long:>14}  {todo} of {len(jobs)} to do"[:width])
     for name, reason in plan.left_out.items():
         lines.append(f"{name:<36}left out: {reason}")
-    lines.append(f"{len(plan.jobs)} runs, {len(waiting)} to do, {len(plan.left_out)} left out")
+    lines.append(f"{counted(len(plan.jobs), 'run')}, {len(waiting)} to do, {len(plan.left_out)} left out")
     return "\n".join(lines)

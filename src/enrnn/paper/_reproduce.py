@@ -1,26 +1,41 @@
 """The whole of it: run what is missing, collect, write."""
 
 import contextlib
-import errno
 import json
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from .._counted import counted
+from .._room import check_room
 from ..sweep._outcome import outcome
 from ..sweep._processes import cores
 from ..sweep._sharing import Sharing, shared
-from ..training import RunFolder, RunSettings
+from ..training import RunFolder, RunSettings, Watch
 from ..training._loop import check_device
 from ._collect import collect
 from ._cost import cost_file, measure_cost
-from ._plan import Plan, plan
+from ._plan import Plan, left_out, plan
 from ._pool import perform
 from ._work import Job, failure
+
+
+class Display:
+    """How the runs of a table are shown while they are done: a line for each that begins, and for each that ends."""
+
+    def say(self, line: str) -> None:
+        print(line, flush=True)
+
+    def begun(self, name: str) -> Watch:
+        """What is returned is told how the run goes."""
+        self.say(f"{name}: begun")
+        return Watch()
+
+    def ended(self, name: str, line: str) -> None:
+        self.say(line)
 
 
 def reproduce(
@@ -35,7 +50,7 @@ def reproduce(
     data: str | None = None,
     rows: str | None = None,
     retry: bool = False,
-    say: Callable[[str], None] = print,
+    display: "Display | None" = None,
 ) -> dict[str, Any]:
     """Do the runs that the items need and that are not there, and write results.json, and the page, into `out`.
 
@@ -43,22 +58,20 @@ def reproduce(
     """
     if jobs is not None and jobs < 1:
         raise ValueError(f"--jobs takes the number of runs at a time, at least 1, got: {jobs}")
-    runs, out = Path(runs), Path(out)
+    runs, out, display = Path(runs), Path(out), display or Display()
     chosen = device_of(device)
     planned = plan(what, quick, seeds, chosen, data, rows)
     check_device(RunSettings(steps=1, device=chosen).device)
-    for folder in (runs, out):
-        _check_writable(folder)
-    for reason in dict.fromkeys(planned.left_out.values()):
-        names = [name for name, why in planned.left_out.items() if why == reason]
-        say(f"left out: {', '.join(names)}: {reason}")
-    _run(planned, runs, jobs, chosen, retry, say)
+    check_folders(runs, out)
+    for line in left_out(planned):
+        display.say(line)
+    _run(planned, runs, jobs, chosen, retry, display)
     for _ in planned.measures:
         if not cost_file(runs, chosen).exists():
-            say("timing the Schur form")
+            display.say("timing the Schur form")
             measure_cost(runs, chosen)
     results = collect(runs, quick, what)
-    say(f"results: {write(results, out)}")
+    display.say(f"results: {write(results, out)}")
     return results
 
 
@@ -74,13 +87,10 @@ def write(results: dict[str, Any], out: Path) -> Path:
     return Path(report.write(results, out))
 
 
-def _check_writable(folder: Path) -> None:
-    """That it is a folder which can be written to, or made. Hours of runs are not to end with a page that has no place."""
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(there))
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(there))
+def check_folders(runs: Path, out: Path) -> None:
+    """Hours of runs are not to end with a page that has no place."""
+    check_room("--runs", runs)
+    check_room("--out", out)
 
 
 def device_of(name: str) -> str:
@@ -95,7 +105,7 @@ def at_once(jobs: int | None, device: str, todo: int) -> Sharing:
     return Sharing(processes, f"{processes} at a time", {})
 
 
-def _run(planned: Plan, runs: Path, jobs: int | None, device: str, retry: bool, say: Callable[[str], None]) -> None:
+def _run(planned: Plan, runs: Path, jobs: int | None, device: str, retry: bool, display: Display) -> None:
     waiting = planned.waiting(runs)
     todo = [job for job in waiting if retry or outcome(RunFolder(runs / job.folder_name)).status != "failed"]
     old = len(waiting) - len(todo)
@@ -105,18 +115,22 @@ def _run(planned: Plan, runs: Path, jobs: int | None, device: str, retry: bool, 
     def ended(job: Job) -> None:
         nonlocal count
         count += 1
-        say(f"[{count}/{len(todo)}, {time.monotonic() - begun:.0f} s] {_told(job, runs)}")
+        display.ended(_named(job), f"[{count}/{len(todo)}, {time.monotonic() - begun:.0f} s] {_told(job, runs)}")
 
     with contextlib.closing(at_once(jobs, device, len(todo))) as sharing:
-        say(f"{len(planned.jobs)} runs, {len(todo)} to do, {sharing.words}{failed}")
+        display.say(f"{counted(len(planned.jobs), 'run')}, {len(todo)} to do, {sharing.words}{failed}")
         if todo:
-            perform(todo, runs, sharing.processes, ended, sharing.environment)
+            perform(todo, runs, sharing.processes, ended, sharing.environment, lambda job: display.begun(_named(job)))
+
+
+def _named(job: Job) -> str:
+    return f"{job.name}, seed {job.config.run.seed}"
 
 
 def _told(job: Job, runs: Path) -> str:
     folder = RunFolder(runs / job.folder_name)
     standing = outcome(folder)
-    what = f"{job.name}, seed {job.config.run.seed}: {standing.status}"
+    what = f"{_named(job)}: {standing.status if standing.status in ('finished', 'failed') else 'stopped'}"
     error = standing.error or failure(folder)
     result = folder.result if standing.status == "finished" else None
     if result is not None:

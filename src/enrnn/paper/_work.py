@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 
 from ..sweep._outcome import outcome
-from ..sweep._work import leave_error, work
-from ..training import Config, RunFolder
+from ..sweep._work import leave_error_or_end, work
+from ..training import Config, RunFolder, Watch
 from . import _measure
 
 
@@ -30,21 +30,21 @@ class Job(NamedTuple):
         return outcome(folder).status == "finished" and bool(_measure.measures(folder).get("complete"))
 
 
-def do(name: str, values: Mapping[str, Any], runs: str, data: str | None) -> None:
+def do(name: str, values: Mapping[str, Any], runs: str, data: str | None, watch: Watch | None = None) -> None:
     """Do what is left of a run. All that comes of it is in its directory; an error is, too."""
     config = Config.from_dict(values)
     torch.set_num_threads(config.run.threads)
     folder = RunFolder(Path(runs) / config.folder_name)
     for stop in _measure.stops(_evaluations(config)) if name in _measure.SPECTRA else ():
-        if outcome(folder).step < stop and work(values, runs, stop) != "paused":
+        if outcome(folder).step < stop and work(values, runs, stop, watch) != "paused":
             return
         _measure.look(config, folder, stop)
-    if outcome(folder).status != "finished" and work(values, runs, None) != "finished":
+    if outcome(folder).status != "finished" and work(values, runs, None, watch) != "finished":
         return
     try:
         _measure.finish(name, config, folder, data)
     except Exception as error:
-        leave_error(config, Path(runs), type(error).__name__, f"measuring: {error}")
+        leave_error_or_end(config, Path(runs), type(error).__name__, f"measuring: {error}")
 
 
 def _evaluations(config: Config) -> list[int]:

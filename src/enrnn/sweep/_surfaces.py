@@ -108,7 +108,7 @@ def text(found: Findings) -> list[str]:
 def flatness(found: Findings) -> str:
     """How many points would have done as well."""
     count = len(found.rows)
-    parts = [f"{found.within(NEAR)} of {count} points are within {NEAR:.0%} of the best"]
+    parts = [f"{found.within(NEAR)} of {count} points within {NEAR:.0%} of the best"]
     if found.within_spread is not None:
         parts.append(f"{found.within_spread} within one standard deviation over seeds ({found.spread:.2g})")
     return ", ".join(parts)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from .._nearest import nearest
+from .._nearest import nearest, shortly
 from ..training import Config, RunError, RunFolder
 from ..training._container import replace
 from ..training._loop import OTHER_DATA
@@ -45,6 +45,7 @@ class Sweep:
         self.path, self.recipe, self.base, self.halving = path, recipe, base, halving
         self.measure = Measure("", "min", "test")
         self._planned: list[Planned] = []
+        self._asked: set[str] = set()
 
     @staticmethod
     def of(recipe: str, base: Config, runs: Path, name: str | None = None) -> "Sweep":
@@ -69,9 +70,12 @@ class Sweep:
         matching = [path for path in there if path.name.startswith(sweep)]
         if len(matching) == 1:
             return Sweep.read(matching[0])
-        names = [path.name for path in matching or there]
-        problem = "several sweeps match" if matching else "no sweep is called"
-        raise ValueError(f"{problem} {sweep!r} under {runs}; {nearest(sweep, names) if names else 'there is none'}")
+        if matching:
+            found = shortly(path.name for path in matching)
+            raise ValueError(f"several sweeps match {sweep!r} under {runs}: {found}; give more of the name")
+        names = [path.name for path in there]
+        instead = nearest(sweep, names, f"there: {shortly(names)}") if names else "there is none"
+        raise ValueError(f"no sweep is called {sweep!r} under {runs}; {instead}")
 
     @staticmethod
     def read(path: Path) -> "Sweep":
@@ -102,7 +106,17 @@ class Sweep:
         before = len(self.trials)
         self._merge(plan)
         self.measure = measure
+        self._asked |= {self._first(point) for point in plan}
         return len(self.trials) - before
+
+    @property
+    def earlier(self) -> int:
+        """How many points are here that `extend` was not asked for: those of earlier searches around the same base."""
+        return sum(self._first(point) not in self._asked for point in self._planned)
+
+    def _first(self, point: Planned) -> str:
+        """What makes it the same point as another: the run of its first seed."""
+        return point.runs[self.base.run.seed].id
 
     def _check_data(self, plan: Sequence[Planned]) -> None:
         """A finished run must not pass for one of these points if it was done with other data."""
@@ -113,9 +127,9 @@ class Sweep:
                     raise RunError(f"{folder.path}: {OTHER_DATA}")
 
     def _merge(self, plan: Sequence[Planned]) -> None:
-        known = {point.runs[self.base.run.seed].id: point for point in self._planned}
+        known = {self._first(point): point for point in self._planned}
         for point in plan:
-            old = known.get(point.runs[self.base.run.seed].id)
+            old = known.get(self._first(point))
             if old is None:
                 self._planned.append(point)
             else:

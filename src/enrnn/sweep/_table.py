@@ -7,6 +7,7 @@ from collections.abc import Container, Set
 from types import TracebackType
 from typing import TextIO
 
+from .._counted import counted
 from ._grid import described
 from ._standing import Row, Standing, count
 
@@ -40,7 +41,7 @@ def summary(rows: list[Row]) -> str:
     """The sweep in one line."""
     runs = count(rows)
     parts = [f"{runs[name]} {name}" for name in ("finished", "running", "paused", "waiting", "failed") if runs[name]]
-    return f"{len(rows)} points, {runs.total()} runs: {', '.join(parts)}"
+    return f"{counted(len(rows), 'point')}, {counted(runs.total(), 'run')}: {', '.join(parts)}"
 
 
 def _cells(standing: Standing, row: Row) -> list[str]:

@@ -16,10 +16,13 @@ import torch
 from .._memory import keep_freed_memory
 from ..training import BusyError, Config, RunFolder, StoppedError, Watch, train
 from ..training._container import replace
+from ..training._watch import Watches
 from ._outcome import ERROR
 
 Ended = Literal["finished", "paused", "stopped", "busy", "failed"]
 
+UNHEARD = 74
+"""The status of a process that cannot even leave an error in the run's directory; whoever has started it says why (EX_IOERR)."""
 LOST = 75
 """The status of a process that ends because it has lost its GPU; another can go on with its run (EX_TEMPFAIL)."""
 
@@ -36,23 +39,23 @@ class Job:
         return self.config.folder_name
 
 
-def work(values: Mapping[str, Any], runs: str, until: int | None) -> Ended:
+def work(values: Mapping[str, Any], runs: str, until: int | None, watch: Watch | None = None) -> Ended:
     """Do the run, or go on with it. An error of its own is left in error.json; "busy": another process is at work on it.
 
-    If the GPU is lost with the error, this ends the process, which can do no other run either.
+    If the GPU is lost with the error, or the error cannot be left, this ends the process, which can do no other run either.
     """
     keep_freed_memory()
     config = Config.from_dict(values)
     pause = Pause(until)
     try:
         forget_error(config, Path(runs))
-        train(config, runs, pause)
+        train(config, runs, pause if watch is None else Watches(watch, pause))
     except StoppedError:
         return "paused" if pause.reached else "stopped"
     except BusyError:
         return "busy"
     except Exception as error:
-        leave_error(config, Path(runs), type(error).__name__, str(error))
+        leave_error_or_end(config, Path(runs), type(error).__name__, str(error))
         end_if_lost(config.run.device)
         return "failed"
     finally:
@@ -61,8 +64,10 @@ def work(values: Mapping[str, Any], runs: str, until: int | None) -> Ended:
 
 
 def leave_error(config: Config, runs: Path, kind: str, message: str) -> None:
-    """Write error.json, whole or not at all."""
-    folder = RunFolder.create(config, runs)
+    """Write error.json, whole or not at all. Of a directory that is not what its name says, the error is just that."""
+    folder = RunFolder(runs / config.folder_name)
+    if not (folder.path / "config.json").exists():
+        folder = RunFolder.create(config, runs)
     content = {
         "id": config.id,
         "error": kind,
@@ -72,6 +77,14 @@ def leave_error(config: Config, runs: Path, kind: str, message: str) -> None:
         "date": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
     replace(folder.path / ERROR, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def leave_error_or_end(config: Config, runs: Path, kind: str, message: str) -> None:
+    """The same in a worker. If nothing can be written, the process ends without a word: its driver tries again, and says so."""
+    try:
+        leave_error(config, runs, kind, message)
+    except OSError:
+        raise SystemExit(UNHEARD) from None
 
 
 def forget_error(config: Config, runs: Path) -> None:

@@ -42,7 +42,7 @@ class Scores(NamedTuple):
 def available() -> dict[str, str | None]:
     """For each score, None or the reason why it cannot be taken here."""
     return {
-        score: None if importlib.util.find_spec(package) else f"needs the package {package}, which the extra enrnn[{extra}] brings"
+        score: None if importlib.util.find_spec(package) else f"needs the package {package} (the extra enrnn[{extra}] brings it)"
         for score, (package, extra) in PACKAGES.items()
     }
 

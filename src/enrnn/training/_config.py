@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .._checks import non_negative, one_of, positive_int
-from .._nearest import nearest
+from .._nearest import nearest, nearest_setting
 from ..layers import networks
 from ..nonlinearities import NONLINEARITIES
 from ..recurrence import BACKENDS
@@ -267,8 +267,10 @@ class Config:
         for path, value in changes.items():
             if path in options:
                 continue
+            if path == "task.name":
+                raise ValueError("task.name cannot be changed: it is what the recipe is for; choose a recipe of another task")
             if path not in known:
-                raise ValueError(f"unknown setting {path}; {nearest(path, known)}")
+                raise ValueError(f"unknown setting {path}; {nearest_setting(path, known)}")
             section, name = path.split(".")
             values[section][name] = parsed(path, value, known[path]) if isinstance(value, str) else value
             other = {"run.steps": "epochs", "run.epochs": "steps"}.get(path)

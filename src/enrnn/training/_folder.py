@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from .._nearest import nearest, shortly
 from . import _container
 from ._config import Config
 
@@ -56,8 +57,12 @@ class RunFolder:
         matching = [path for path in there if path.name.startswith(str(run)) or path.name.split("-")[-1].startswith(str(run))]
         if len(matching) == 1:
             return RunFolder(matching[0])
-        found = ", ".join(path.name for path in matching or there) or "none"
-        raise ValueError(f"{'several runs match' if matching else 'no run is called'} {str(run)!r} under {runs}; there: {found}")
+        if matching:
+            found = shortly(path.name for path in matching)
+            raise ValueError(f"several runs match {str(run)!r} under {runs}: {found}; give more of the name")
+        names = [path.name for path in there]
+        instead = nearest(str(run), names, f"there: {shortly(names)}") if names else "there is none"
+        raise ValueError(f"no run is called {str(run)!r} under {runs}; {instead}")
 
     def config(self) -> Config:
         """The configuration, which must still have the id it was written with."""
