@@ -79,12 +79,16 @@ def test_stopped_it_says_that_it_goes_on_and_everything_is_saved(tmp_path: Path)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True)
     folders = [RunFolder(tmp_path / config.folder_name) for config in contenders(10, 1_000_000, 0).values()]
     deadline = time.monotonic() + 120
-    while not all(folder.path.is_dir() and folder.records() for folder in folders):
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline, "it has not begun"
-        time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does it, to all of its processes
-    _, told = process.communicate(timeout=60)
+    try:
+        while not all(folder.path.is_dir() and folder.records() for folder in folders):
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline, "it has not begun"
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does it, to all of its processes
+        _, told = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:  # nothing of it stays behind
+            os.killpg(process.pid, signal.SIGKILL)
     assert told == "enrnn demo: stopped by SIGINT; everything is saved, and the same command goes on from there\n"
     assert process.returncode == 130
     assert all(list(folder.checkpoints.glob("*.ckpt")) for folder in folders)

@@ -21,11 +21,11 @@ from enrnn.cli import main
 from enrnn.paper import _pool, collect, configured, perform
 from enrnn.paper._measure import measures, speech_scores, stops
 from enrnn.paper._pool import PaperStoppedError
-from enrnn.paper._wire import Sent
 from enrnn.paper._work import Job, do
 from enrnn.recipes import recipe
 from enrnn.tasks import Speech
 from enrnn.training import RunFolder, Start, Watch, train
+from enrnn.training._wire import Sent
 from tests.paper import _serving
 from tests.tasks._files import riff, speech_folder
 from tests.training._runs import differences, outcome, tiny

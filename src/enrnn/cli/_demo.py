@@ -9,11 +9,11 @@ from typing import Any
 
 from .. import training
 from .._memory import keep_freed_memory
-from ..paper._wire import Sent
 from ..sweep._processes import deaf, follow_the_driver, for_cuda
 from ..tasks import Adding
 from ..training import Config, ModelSettings, OptimizerSettings, RunFolder, RunSettings, StoppedError
 from ..training._signals import StopSignals
+from ..training._wire import Sent
 from ._errors import words
 from ._progress import Bar, Screen
 

@@ -42,7 +42,7 @@ def measure_cost(runs: Path, device: str) -> None:
     try:
         content = {
             "device": device,
-            "method": _method(),
+            "method": method(),
             "shapes": {name: _shape(*shape, device) for name, shape in SHAPES.items()},
         }
     finally:
@@ -77,7 +77,7 @@ def _seconds(work: Callable[[], object], repeats: int = 4) -> float:
     return min(found)
 
 
-def _method() -> str:
+def method() -> str:
     return f"complex {SCHUR} (scipy)" if _scipy() is not None else f"{EIGEN} (torch; no scipy here)"
 
 

@@ -15,8 +15,8 @@ from ..sweep._processes import context_with, deaf, follow_the_driver, for_cuda
 from ..sweep._work import LOST, end_if_lost, forget_error, leave_error
 from ..training import RunFolder, Watch
 from ..training._signals import StoppedError, StopSignals
+from ..training._wire import Sent, pass_on
 from . import _work
-from ._wire import Sent, pass_on
 from ._work import Job, failure
 
 TICK = 0.25

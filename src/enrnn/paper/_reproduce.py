@@ -17,7 +17,7 @@ from ..sweep._sharing import Sharing, shared
 from ..training import RunFolder, RunSettings, Watch
 from ..training._loop import check_device
 from ._collect import collect
-from ._cost import cost_file, measure_cost
+from ._cost import cost_file, measure_cost, method
 from ._plan import Plan, left_out, plan
 from ._pool import perform
 from ._work import Job, failure
@@ -50,7 +50,7 @@ def reproduce(
     data: str | None = None,
     rows: str | None = None,
     retry: bool = False,
-    display: "Display | None" = None,
+    display: Display | None = None,
 ) -> dict[str, Any]:
     """Do the runs that the items need and that are not there, and write results.json, and the page, into `out`.
 
@@ -68,7 +68,7 @@ def reproduce(
     _run(planned, runs, jobs, chosen, retry, display)
     for _ in planned.measures:
         if not cost_file(runs, chosen).exists():
-            display.say("timing the Schur form")
+            display.say(f"timing: {method()}")
             measure_cost(runs, chosen)
     results = collect(runs, quick, what)
     display.say(f"results: {write(results, out)}")

@@ -1,10 +1,10 @@
-"""From a run's process to that of the command: what the run tells its watch."""
+"""From a run's process to the one that shows it: what the run tells its watch."""
 
 import contextlib
 from multiprocessing.connection import Connection
 from typing import Any
 
-from ..training import Progress, Start, Watch
+from ._watch import Progress, Start, Watch
 
 
 class Sent(Watch):
